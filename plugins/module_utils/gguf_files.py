@@ -1,0 +1,105 @@
+# Copyright (c) 2026, relay.pool contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""All files of one model: a single GGUF file, or the shards that ``llama-gguf-split`` makes of it.
+
+llama.cpp wants the first shard and finds the others by name, so a model is found from any of its shards here,
+and described by its first one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+
+from ansible_collections.relay.pool.plugins.module_utils.gguf import Header, read_header
+from ansible_collections.relay.pool.plugins.module_utils.gguf_reader import GgufError
+
+# SPLIT_PATH_FORMAT of llama.cpp is "%s-%05d-of-%05d.gguf".
+SHARD_NAME = re.compile(r"^(?P<prefix>.+)-(?P<number>[0-9]{5,10})-of-(?P<count>[0-9]{5,10})\.gguf$", re.S)
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """The headers of the shards that are there, the first shard first, and the names of those that are not."""
+
+    path: str
+    headers: tuple
+    missing: tuple
+
+    @property
+    def first(self) -> Header:
+        """The header that holds the metadata."""
+        return self.headers[0]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all files that are there."""
+        return sum(header.size_bytes for header in self.headers)
+
+    @property
+    def tensors(self) -> list:
+        """The tensors of all files."""
+        return [tensor for header in self.headers for tensor in header.tensors]
+
+
+def shard_paths(path: str, count: int) -> list:
+    """The paths of all ``count`` shards, from the path of any of them; GgufError when its name is no shard's."""
+    match = SHARD_NAME.match(path)
+    if match is None or int(match.group("count")) != count or not 1 <= int(match.group("number")) <= count:
+        raise GgufError(
+            f"{path}: this is one of {count} shards, which llama.cpp finds by name: rename it to"
+            f" <name>-00001-of-{count:05d}.gguf with its own number."
+        )
+    return [f"{match.group('prefix')}-{number:05d}-of-{count:05d}.gguf" for number in range(1, count + 1)]
+
+
+def _check_shard(header: Header, number: int, count: int) -> None:
+    if header.integer("split.count", 0) != count or header.integer("split.no", -1) != number:
+        raise GgufError(
+            f"{header.path}: the file says it is shard {header.integer('split.no', -1) + 1} of"
+            f" {header.integer('split.count', 0)}, its name says {number + 1} of {count}: download the shards again."
+        )
+
+
+def _check_whole(headers: list, path: str) -> None:
+    seen = set()
+    for header in headers:
+        for tensor in header.tensors:
+            if tensor.name in seen:
+                raise GgufError(f"{header.path}: tensor '{tensor.name}' is in another shard too: download them again.")
+            seen.add(tensor.name)
+    wanted = headers[0].integer("split.tensors.count")
+    if wanted is not None and wanted != len(seen):
+        raise GgufError(
+            f"{path}: the shards hold {len(seen)} tensors, the first one promises {wanted}: download them again."
+        )
+
+
+def read_files(path: str, listeners=None) -> ModelFiles:
+    """Reads the headers of the model that ``path`` belongs to; ``listeners`` hear the arrays of the first shard."""
+    match = SHARD_NAME.match(path)
+    later = match is not None and int(match.group("number")) > 1
+    # Listeners hear one file only: the first shard, or the single file whatever its name is.
+    header = read_header(path, None if later else listeners)
+    count = header.integer("split.count", 0)
+    if count <= 1:
+        return ModelFiles(path, (read_header(path, listeners) if later else header,), ())
+    paths = shard_paths(path, count)
+    missing = tuple(os.path.basename(shard) for shard in paths if not os.path.exists(shard))
+    if not os.path.exists(paths[0]):
+        raise GgufError(
+            f"{path}: the first of its {count} shards is missing, {missing[0]}: put all shards into one folder."
+        )
+    headers = []
+    for number, shard in enumerate(paths):
+        if os.path.basename(shard) in missing:
+            continue
+        known = shard == path
+        current = header if known else read_header(shard, listeners if number == 0 else None)
+        _check_shard(current, number, count)
+        headers.append(current)
+    if not missing:
+        _check_whole(headers, path)
+    return ModelFiles(paths[0], tuple(headers), missing)

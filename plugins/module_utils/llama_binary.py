@@ -1,0 +1,191 @@
+# Copyright (c) 2026, relay.pool contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a given build of llama.cpp is and which flags it understands (its dialect).
+
+``--version`` and ``--help`` of ``llama-server`` are run, nothing else: neither opens a port or a model.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+from typing import Any, Callable
+
+from ansible_collections.relay.pool.plugins.module_utils import command
+
+SERVER_NAMES = ("llama-server",)
+RPC_SERVER_NAMES = ("ggml-rpc-server", "rpc-server")  # the old name was used until late 2025
+FIT_PARAMS_NAMES = ("llama-fit-params",)
+REMOVED = "has been removed"
+
+# "version: 0.6.0-dev (build 11434, commit abc)"; before that "version: 9002 (457e2288c)".
+_VERSION = re.compile(r"^version:\s*(\S+)\s*\((?:build\s+(\d+),\s*commit\s+)?([^)\s]+)\)", re.MULTILINE)
+_FLAG = re.compile(r"-{1,2}[A-Za-z0-9][\w-]*")
+_PROTOCOL = re.compile(r"#define\s+RPC_PROTO_(MAJOR|MINOR)_VERSION\s+(\d+)")
+_LIBRARY = re.compile(r"^libggml-([a-z]+)")
+LIBRARY_BACKENDS = {
+    "blas": "BLAS",
+    "cpu": "CPU",
+    "cuda": "CUDA",
+    "hip": "ROCm",
+    "metal": "Metal",
+    "musa": "MUSA",
+    "opencl": "OpenCL",
+    "rpc": "RPC",
+    "sycl": "SYCL",
+    "vulkan": "Vulkan",
+}
+# Texts that only the code of that backend holds, for binaries that have everything linked in.
+BACKEND_MARKS = (
+    ("RPC", b"RPC server version mismatch"),
+    ("CUDA", b"cudaMemGetInfo"),
+    ("ROCm", b"hipMemGetInfo"),
+    ("Vulkan", b"ggml_vulkan: "),
+    ("Metal", b"ggml_metal_init"),
+    ("SYCL", b"ggml_sycl_init"),
+)
+
+
+class LlamaBinaryError(Exception):
+    """A binary that is there and does not answer as llama.cpp does."""
+
+
+def parse_version(text: str) -> tuple[str, int, str] | None:
+    """(version, build or 0, commit) in the output of ``--version``, or None."""
+    match = _VERSION.search(text)
+    if not match:
+        return None
+    version, build, commit = match.groups()
+    if build is None:
+        build = version if version.isdigit() else "0"
+    return version, int(build), commit
+
+
+def _header(line: str) -> tuple[list[str], str]:
+    """Flags at the start of a line of the help, and the rest of the line."""
+    flags: list[str] = []
+    rest = line
+    while True:
+        match = _FLAG.match(rest)
+        if not match:
+            return flags, rest
+        flags.append(match.group(0))
+        rest = rest[match.end() :]
+        if not rest.startswith(","):
+            return flags, rest
+        rest = rest[1:].lstrip()
+
+
+def parse_help(text: str) -> list[tuple[list[str], str, str]]:
+    """Options of the help as (flags, value placeholder, description in one line).
+
+    An option starts in the first column; its description follows after two spaces or on indented lines.
+    """
+    blocks: list[tuple[list[str], str, list[str]]] = []
+    for line in text.splitlines():
+        if line.startswith("-"):
+            flags, rest = _header(line)
+            if flags:
+                value, _gap, description = rest.partition("  ")
+                blocks.append((flags, value.strip(), [description.strip()]))
+        elif line.startswith(" ") and blocks:
+            blocks[-1][2].append(line.strip())
+    return [(flags, value, " ".join(part for part in lines if part)) for flags, value, lines in blocks]
+
+
+def supported_flags(options: list[tuple[list[str], str, str]]) -> list[str]:
+    """Flags that may be given, in the order of the help. A removed one is still listed there and stops the start."""
+    return [flag for flags, _value, description in options if REMOVED not in description for flag in flags]
+
+
+def spec_types(options: list[tuple[list[str], str, str]]) -> list[str]:
+    """Values that ``--spec-type`` takes, empty when the build does not have it."""
+    for flags, value, _description in options:
+        if "--spec-type" in flags:
+            return [word for word in re.split(r"[\s,|\[\]{}<>]+", value) if word]
+    return []
+
+
+def find(bin_dir: str, names: tuple[str, ...]) -> str | None:
+    for name in names:
+        path = os.path.join(bin_dir, name)
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    return None
+
+
+def library_backends(bin_dir: str) -> list[str]:
+    """Backends of a build with shared libraries, by the libraries' names."""
+    found = set()
+    for folder in (bin_dir, os.path.join(os.path.dirname(bin_dir.rstrip("/")), "lib")):
+        try:
+            names = os.listdir(folder)
+        except OSError:
+            continue
+        for name in names:
+            match = _LIBRARY.match(name)
+            if match and match.group(1) in LIBRARY_BACKENDS:
+                found.add(LIBRARY_BACKENDS[match.group(1)])
+    return sorted(found)
+
+
+def linked_backends(path: str) -> list[str]:
+    """Backends of a build that has everything in one file, by texts in it."""
+    try:
+        with open(path, "rb") as handle, mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return sorted({"CPU"} | {name for name, mark in BACKEND_MARKS if data.find(mark) >= 0})
+    except (OSError, ValueError):
+        return []
+
+
+def rpc_protocol(bin_dir: str) -> str | None:
+    """``"7.0"`` from the header of the build, if it was installed beside the binaries, else None.
+
+    The binaries tell it only by running as a worker; a running worker tells it to ``rpc_ping``.
+    """
+    for folder in (bin_dir, os.path.join(os.path.dirname(bin_dir.rstrip("/")), "include")):
+        try:
+            with open(os.path.join(folder, "ggml-rpc.h"), encoding="utf-8", errors="replace") as handle:
+                parts = dict(_PROTOCOL.findall(handle.read()))
+        except OSError:
+            continue
+        if len(parts) == 2:
+            return f"{parts['MAJOR']}.{parts['MINOR']}"
+    return None
+
+
+def describe(
+    bin_dir: str, timeout: float = 10.0, run: Callable[..., command.Result] = command.run
+) -> dict[str, Any] | None:
+    """The build in ``bin_dir``, or None when there is no ``llama-server``. Raises LlamaBinaryError for a broken one."""
+    # A link such as "current" may move on while what was started from it still runs.
+    bin_dir = os.path.realpath(bin_dir)
+    server = find(bin_dir, SERVER_NAMES)
+    if server is None:
+        return None
+    # A configuration file of whoever runs this must not stop --version.
+    env = command.clean_environment({"XDG_CONFIG_HOME": "/nonexistent", "HOME": "/nonexistent"})
+    shown = run([server, "--version"], timeout=timeout, env=env)
+    version = parse_version(shown.stderr) or parse_version(shown.stdout)
+    if version is None:
+        problem = shown.error or command.first_line(shown.stderr, shown.stdout) or "no version line"
+        raise LlamaBinaryError(f"{server} --version does not answer as llama.cpp does: {problem}")
+    helped = run([server, "--help"], timeout=timeout, env=env)
+    options = parse_help(helped.stdout or helped.stderr)
+    if not options:
+        raise LlamaBinaryError(f"{server} --help lists no options: {helped.error or 'empty output'}")
+    return {
+        "bin_dir": bin_dir,
+        "version": version[0],
+        "build": version[1],
+        "commit": version[2],
+        "rpc_protocol": rpc_protocol(bin_dir),
+        "backends": library_backends(bin_dir) or linked_backends(server),
+        "flags": supported_flags(options),
+        "spec_types": spec_types(options),
+        "server": server,
+        "rpc_server": find(bin_dir, RPC_SERVER_NAMES),
+        "fit_params": find(bin_dir, FIT_PARAMS_NAMES),
+    }

@@ -1,0 +1,130 @@
+# Copyright (c) 2026, relay.pool contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""All facts about one machine, as ``ansible_facts.relay_node``."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import time
+from dataclasses import dataclass, field
+from typing import Any, Callable
+
+from ansible_collections.relay.pool.plugins.module_utils import (
+    cpu,
+    memory,
+    network,
+    nvidia,
+    overrides,
+    sockets,
+    units,
+)
+
+DEFAULT_UNITS = ("relay-rpc.service", "relay-llama.service")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to look at. ``timeout`` is in seconds and per tool."""
+
+    ports: list[int] = field(default_factory=list)
+    units: list[str] = field(default_factory=lambda: list(DEFAULT_UNITS))
+    rpc_address: str = ""
+    rpc_interface: str = ""
+    rpc_subnet: str = ""
+    route_to: str = ""
+    overrides: dict[str, Any] = field(default_factory=dict)
+    timeout: float = 10.0
+
+
+class _Errors:
+    """Runs probes; one that raises becomes an entry, not a failed task."""
+
+    def __init__(self) -> None:
+        self.entries: list[dict[str, str]] = []
+
+    def add(self, probe: str, messages: list[str]) -> None:
+        self.entries += [{"probe": probe, "message": message} for message in messages if message]
+
+    def guard(self, probe: str, function: Callable[[], Any], fallback: Any) -> Any:
+        try:
+            return function()
+        except Exception as exc:
+            self.add(probe, [f"{type(exc).__name__}: {exc}"])
+            return fallback
+
+
+def read_machine_id(paths: tuple = ("/etc/machine-id", "/var/lib/dbus/machine-id")) -> Any:
+    for path in paths:
+        try:
+            with open(path, encoding="ascii", errors="replace") as handle:
+                text = handle.read().strip()
+        except OSError:
+            continue
+        if text and text != "uninitialized":
+            return text
+    return None
+
+
+def gather(options: Options) -> dict[str, Any]:
+    """Read the machine. Raises ValueError only for overrides that cannot be meant."""
+    errors = _Errors()
+    tcp = errors.guard("sockets", sockets.read_sockets, [])
+
+    shown, messages = errors.guard("units", lambda: units.show(options.units, options.timeout), ([], []))
+    errors.add("units", messages)
+    unit_facts: list[dict[str, Any]] = []
+    own_pids: list[int] = []
+    for properties in shown:
+        pids = errors.guard("units", lambda p=properties: units.processes(units.main_pid(p)), [])
+        own_pids += pids
+        entry = errors.guard("units", lambda p=properties, q=pids: units.describe(p, q, tcp), None)
+        if entry is not None:
+            unit_facts.append(entry)
+
+    total, available = errors.guard("memory", memory.read_memory, (None, None))
+    if total is None or available is None:
+        errors.add("memory", ["/proc/meminfo does not say MemTotal and MemAvailable"])
+    own = errors.guard("memory", lambda: sum(memory.process_own_bytes(pid) or 0 for pid in own_pids), 0)
+
+    gpus, messages = errors.guard(
+        "nvidia", lambda: nvidia.read_gpus(memory.read_meminfo(), own_pids, options.timeout), ([], [])
+    )
+    errors.add("nvidia", messages)
+
+    addresses, messages = errors.guard("network", lambda: network.read_addresses(options.timeout), ([], []))
+    errors.add("network", messages)
+    address, address_reason = errors.guard(
+        "network",
+        lambda: network.choose_address(
+            addresses, options.rpc_address, options.rpc_interface, options.rpc_subnet, options.route_to
+        ),
+        (None, "the addresses of the machine cannot be read"),
+    )
+
+    facts: dict[str, Any] = {
+        "gpus": gpus,
+        "memory": {
+            "total_bytes": total,
+            "available_bytes": available,
+            "own_bytes": own,
+            "bandwidth_bytes_per_second": None,
+        },
+        "cpu": errors.guard("cpu", cpu.read_cpu, {"model": platform.machine(), "threads": os.cpu_count() or 1}),
+        "addresses": [entry.to_dict() for entry in addresses],
+        "address": address,
+        "address_reason": address_reason,
+        "hostname": socket.gethostname(),
+        "machine_id": read_machine_id(),
+        "architecture": platform.machine(),
+        "gathered_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "python_version": platform.python_version(),
+        "units": unit_facts,
+        "listeners": errors.guard("sockets", lambda: sockets.listeners(options.ports, tcp), []),
+        "errors": errors.entries,
+    }
+    facts["cpu"].setdefault("physical_cores", facts["cpu"]["threads"])
+    facts["overrides"] = overrides.apply_overrides(facts, options.overrides)
+    return facts

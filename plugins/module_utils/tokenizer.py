@@ -1,0 +1,224 @@
+# Copyright (c) 2026, relay.pool contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The tokenizer of a GGUF model as facts, and llama.cpp's rule whether a draft model fits a target.
+
+The tokens themselves never become facts. They are hashed while the header is read, so that two models can be compared
+by their facts alone, also when they lie on different machines:
+
+``digest``
+    SHA-256 over the tokens from number 5 on, each with its length before it (llama.cpp does not compare 0 to 4).
+``tail_digests``
+    The first 16 hex digits that ``digest`` had when the vocabulary was 128, 127, ... 1 tokens shorter: llama.cpp
+    allows sizes that differ by up to 128, and then the common part must be the same.
+``chunk_digests``
+    One short digest per 4096 tokens; they tell where two vocabularies begin to differ.
+``padding_from``
+    The number from which on all tokens are padding, null when the last token is a real one.
+
+What counts as padding: llama.cpp accepts a difference in size, and then aborts the whole server as soon as a token
+beyond the smaller vocabulary is drafted or generated. So the tokens that only one side has must be ones that no model
+emits. That is said of a token by its type UNUSED, which the converter gives to rows of the embedding matrix that no
+tokenizer entry belongs to, and by the names that only converters write, ``[PAD<number>]`` and ``<dummy<5 digits>>``
+(older converters typed these as user-defined). Names that a tokenizer itself reserves, such as ``<unused7>``,
+``<|extra_7|>``, ``<|reserved_special_token_7|>`` or ``[unused7]``, are real entries which fine-tuned models do take
+into use, so they count only when the file says UNUSED or has no token types at all. A bare ``[PAD]`` is what
+fine-tuning adds and is no padding, nor is any token that the file names as a special one (end of text, of turn, ...).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import struct
+
+from ansible_collections.relay.pool.plugins.module_utils.gguf import INT32, STRING, ArrayListener, Header
+
+MAX_SIZE_DIFFERENCE = 128  # SPEC_VOCAB_MAX_SIZE_DIFFERENCE of llama.cpp
+FIRST_COMPARED = 5  # SPEC_VOCAB_CHECK_START_TOKEN_ID
+CHUNK_TOKENS = 4096
+SHORT_DIGITS = 16
+UNUSED = 5  # LLAMA_TOKEN_TYPE_UNUSED
+
+CONVERTER_PADDING = re.compile(rb"\[PAD[0-9]+\]|<dummy[0-9]{5}>")
+RESERVED_NAME = re.compile(
+    rb"(?:<\|?|\[)(?:unused|extra|reserved|reserved_special_token|reserved_token|dummy|placeholder)_?[0-9]+(?:\|?>|\])",
+    re.I,
+)
+
+# tokenizer.ggml.model -> (type, default bos, default eos, add bos, add eos), as in llama-vocab.cpp
+MODELS = {
+    "llama": ("SPM", 1, 2, True, False),
+    "bert": ("WPM", 101, None, True, False),
+    "gpt2": ("BPE", 11, 11, False, False),
+    "hybriddna": ("BPE", 11, 11, False, False),
+    "whitespace": ("BPE", 11, 11, False, False),
+    "gemma4": ("BPE", None, None, False, False),
+    "t5": ("UGM", None, 1, False, True),
+    "rwkv": ("RWKV", None, None, False, False),
+    "plamo2": ("PLAMO2", 1, 2, False, False),
+    "no_vocab": ("NONE", None, None, False, False),
+    "none": ("NONE", None, None, False, False),
+}
+# Pre-tokenizers of BPE that change a default.
+ADD_BOS_PRE = frozenset(
+    ("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano",
+     "tekken", "chameleon")
+)  # fmt: skip
+NO_BOS_PRE = frozenset(("chatglm-bpe", "glm4", "glm5"))
+FORCED_BOS_PRE = frozenset(("gemma4", "granite-embed-multi-311m"))
+# Special tokens that are expected to appear in text; the padding token is not.
+SPOKEN_IDS = ("bos", "eos", "eot", "eom", "seperator", "mask", "fim_pre", "fim_suf", "fim_mid", "fim_rep", "fim_sep",
+              "prefix", "suffix", "middle")  # fmt: skip
+
+
+def token_bytes(raw: bytes, number: int) -> bytes:
+    """A token as llama.cpp compares it: an empty one gets a name, and a NUL ends it."""
+    if not raw:
+        return b"[EMPTY_%d]" % number
+    return raw.split(b"\0", 1)[0]
+
+
+class TokenListener(ArrayListener):
+    """Hears ``tokenizer.ggml.tokens``: hashes them and remembers which ones have the name of a padding token."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.number = 0  # of the next token
+        self.running = hashlib.sha256()
+        self.chunk = hashlib.sha256()
+        self.chunk_digests: list = []
+        self.tail_digests: list = []
+        self.converter_padding: set = set()
+        self.reserved: set = set()
+
+    def begin(self, value_type: int, count: int) -> None:
+        if value_type != STRING:
+            raise ValueError("is no array of texts: convert the model again")
+        self.count = count
+
+    def feed(self, values) -> None:
+        for start, stop in self._pieces(len(values)):
+            self._hash(values[start:stop])
+        first = self.number - len(values)
+        for place, raw in enumerate(values):
+            if raw[:1] in (b"[", b"<"):
+                if CONVERTER_PADDING.fullmatch(raw):
+                    self.converter_padding.add(first + place)
+                elif RESERVED_NAME.fullmatch(raw):
+                    self.reserved.add(first + place)
+
+    def _pieces(self, length: int):
+        """Cuts a batch where a digest has to be taken: at a chunk's end, and before each of the last 128 tokens."""
+        tail = max(self.count - MAX_SIZE_DIFFERENCE, 0)
+        cuts = {0, length}
+        cuts.update(range(-self.number % CHUNK_TOKENS, length, CHUNK_TOKENS))
+        cuts.update(range(max(tail - self.number, 0), length))
+        ordered = sorted(cuts)
+        return zip(ordered, ordered[1:])
+
+    def _hash(self, tokens) -> None:
+        if self.number >= self.count - MAX_SIZE_DIFFERENCE:
+            self.tail_digests.append(self.running.hexdigest()[:SHORT_DIGITS])
+        first = self.number
+        self.number += len(tokens)
+        skipped = max(FIRST_COMPARED - first, 0)
+        compared = tokens[skipped:]
+        if not all(compared) or b"\0" in b"".join(compared):
+            compared = [token_bytes(raw, first + skipped + place) for place, raw in enumerate(compared)]
+        pack = struct.Struct("<Q").pack
+        data = b"".join([pack(len(raw)) + raw for raw in compared])
+        self.running.update(data)
+        self.chunk.update(data)
+        if self.number % CHUNK_TOKENS == 0 or self.number == self.count:
+            self.chunk_digests.append(self.chunk.hexdigest()[:SHORT_DIGITS])
+            self.chunk = hashlib.sha256()
+
+
+class TypeListener(ArrayListener):
+    """Hears ``tokenizer.ggml.token_type``: which tokens are UNUSED."""
+
+    def __init__(self) -> None:
+        self.types = None
+
+    def begin(self, value_type: int, count: int) -> None:
+        if value_type != INT32:
+            raise ValueError("is no array of 32-bit integers: convert the model again")
+        self.types = bytearray()
+
+    def feed(self, values) -> None:
+        self.types.extend(map(UNUSED.__eq__, values))
+
+
+class TokenizerListener:
+    """The listeners that :func:`tokenizer_facts` needs; give ``listeners`` to the reader of the header."""
+
+    def __init__(self) -> None:
+        self.tokens = TokenListener()
+        self.types = TypeListener()
+
+    @property
+    def listeners(self) -> dict:
+        """Metadata key -> listener."""
+        return {"tokenizer.ggml.tokens": self.tokens, "tokenizer.ggml.token_type": self.types}
+
+    def is_padding(self, number: int, spoken: frozenset) -> bool:
+        """Whether no model emits this token, see the text at the top of this file."""
+        if number in spoken:
+            return False
+        if number in self.tokens.converter_padding:
+            return True
+        types = self.types.types
+        if types is None:
+            return number in self.tokens.reserved
+        return number < len(types) and bool(types[number])
+
+    def padding_from(self, spoken: frozenset):
+        """The number from which on all tokens are padding, or None."""
+        number = self.tokens.count
+        while number > 0 and self.is_padding(number - 1, spoken):
+            number -= 1
+        return number if number < self.tokens.count else None
+
+
+def _special_id(header: Header, name: str, default, n_tokens: int):
+    if default is not None and default >= n_tokens:
+        default = None
+    value = header.integer(f"tokenizer.ggml.{name}_token_id")
+    return value if value is not None and 0 <= value < n_tokens else default
+
+
+def tokenizer_facts(header: Header, heard: TokenizerListener):
+    """The fact ``gguf.tokenizer``, or None for a file without a tokenizer (an adapter, an image projector)."""
+    model = header.text("tokenizer.ggml.model")
+    if model is None:
+        return None
+    kind, bos, eos, add_bos, add_eos = MODELS.get(model, (None, None, None, False, False))
+    pre = "gemma4" if model == "gemma4" else header.text("tokenizer.ggml.pre")
+    n_tokens = heard.tokens.count
+    if kind == "NONE":
+        n_tokens = header.integer(f"{header.text('general.architecture', '')}.vocab_size", 0)
+    if kind == "BPE":
+        add_bos = add_bos or pre in ADD_BOS_PRE
+        bos = None if pre in NO_BOS_PRE else bos
+    if kind != "NONE":
+        bos = _special_id(header, "bos", bos, n_tokens)
+        eos = _special_id(header, "eos", eos, n_tokens)
+        add_bos = bool(header.metadata.get("tokenizer.ggml.add_bos_token", add_bos))
+        add_eos = bool(header.metadata.get("tokenizer.ggml.add_eos_token", add_eos))
+        add_bos = add_bos or (kind == "BPE" and pre in FORCED_BOS_PRE)
+    spoken = frozenset(header.integer(f"tokenizer.ggml.{name}_token_id", -1) for name in SPOKEN_IDS) | {bos, eos}
+    return {
+        "model": model,
+        "pre": pre,
+        "type": kind,
+        "n_tokens": n_tokens,
+        "bos_token_id": bos,
+        "eos_token_id": eos,
+        "add_bos_token": add_bos,
+        "add_eos_token": add_eos,
+        "digest": heard.tokens.running.hexdigest(),
+        "chunk_digests": heard.tokens.chunk_digests,
+        "tail_digests": heard.tokens.tail_digests,
+        "padding_from": heard.padding_from(spoken),
+    }

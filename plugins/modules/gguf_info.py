@@ -1,0 +1,264 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026, relay.pool contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Describes a GGUF model file without loading it."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: gguf_info
+short_description: Describe a GGUF model file
+version_added: 0.1.0
+author:
+  - relay.pool contributors (@relay-pool)
+description:
+  - Reads the header of a GGUF file on the machine and returns what a placement needs to know about the model.
+  - All shards of a split model are found from the path of any of them, and their sizes are summed.
+  - No tensor data is read, and no token list leaves the machine.
+  - A file that llama.cpp would refuse, because it is cut, damaged or no GGUF file at all, fails the task with the
+    cause.
+options:
+  path:
+    description:
+      - The GGUF file on the machine, or any shard of a split model.
+    type: path
+    required: true
+  compare_with:
+    description:
+      - A second GGUF file on the same machine, the draft model that is meant to propose tokens for O(path).
+      - When given, RV(gguf.comparison) says whether its vocabulary fits.
+    type: path
+extends_documentation_fragment:
+  - relay.pool.attributes
+  - relay.pool.attributes.info_module
+seealso:
+  - module: relay.pool.placement
+"""
+
+EXAMPLES = r"""
+- name: Read the model
+  relay.pool.gguf_info:
+    path: /models/qwen2.5-coder-14b-q3_k_m.gguf
+  register: model
+
+- name: Ask whether a small model can be its draft
+  relay.pool.gguf_info:
+    path: /models/qwen2.5-coder-14b-q3_k_m.gguf
+    compare_with: /models/qwen2.5-0.5b-instruct-q4_k_m.gguf
+  register: pair
+
+- name: Stop when it cannot
+  ansible.builtin.assert:
+    that: pair.gguf.comparison.compatible
+    fail_msg: "{{ pair.gguf.comparison.first_difference }}"
+"""
+
+RETURN = r"""
+gguf:
+  description: What the header says. All sizes are integers in bytes.
+  returned: success
+  type: dict
+  contains:
+    path:
+      description: The file that llama-server is to be given, the first shard of a split model.
+      type: str
+    files:
+      description: The files that are there, each with its C(path) and C(size_bytes).
+      type: list
+      elements: dict
+    missing:
+      description: Names of the shards that are not there. Then all sums are too small.
+      type: list
+      elements: str
+    size_bytes:
+      description: Size of all files together.
+      type: int
+    version:
+      description: GGUF version.
+      type: int
+    byte_order:
+      description: V(little) or V(big).
+      type: str
+    architecture:
+      description: Value of C(general.architecture).
+      type: str
+      sample: llama
+    name:
+      description: Value of C(general.name), or null.
+      type: str
+    role:
+      description: V(model), V(adapter), V(mmproj), V(vocab) or V(draft_head).
+      type: str
+    file_type:
+      description: Value of C(general.file_type), or null.
+      type: int
+    parameters:
+      description: How many numbers the tensors hold.
+      type: int
+    metadata:
+      description:
+        - Every scalar and every numeric array of up to 4096 entries, by its key.
+        - Keys of the tokenizer and texts of more than 4096 characters are left out. A number that is not finite is
+          null.
+      type: dict
+    tensors:
+      description: Where the bytes of the tensors go.
+      type: dict
+      contains:
+        count:
+          description: How many tensors there are.
+          type: int
+        bytes:
+          description: Bytes of all tensors.
+          type: int
+        blocks:
+          description: Bytes of each block, C(<architecture>.block_count) entries.
+          type: list
+          elements: int
+        input_bytes:
+          description: Bytes that llama.cpp always keeps on the CPU, such as the token embedding.
+          type: int
+        token_embd_bytes:
+          description: Bytes of the token embedding, part of RV(gguf.tensors.input_bytes).
+          type: int
+        output_bytes:
+          description: Bytes of C(output.weight), 0 when the embedding is tied.
+          type: int
+        output_norm_bytes:
+          description: Bytes of the output norm.
+          type: int
+        other_bytes:
+          description: Bytes of the remaining tensors, which go with the output layer.
+          type: int
+        rope_freqs_bytes:
+          description: Bytes of the rope factors, of which every device gets a copy.
+          type: int
+        unused_bytes:
+          description: Bytes of tensors that llama.cpp does not load.
+          type: int
+        tied:
+          description: Whether the token embedding serves as output matrix, so that the output's device gets a copy.
+          type: bool
+        types:
+          description: Bytes by tensor type.
+          type: dict
+          sample: {"F32": 140544, "Q4_K": 66355200}
+        unknown_types:
+          description: Numbers of tensor types that are newer than this collection, sized from their offsets.
+          type: list
+          elements: int
+        row_padding:
+          description:
+            - Bytes that a CUDA device adds because it pads quantised rows to a multiple of 512 elements.
+            - C(512) has one entry per block, C(512_output) is that of the output layer.
+          type: dict
+    tokenizer:
+      description: The vocabulary in short, null for a file without one.
+      type: dict
+      contains:
+        model:
+          description: Value of C(tokenizer.ggml.model).
+          type: str
+        pre:
+          description: Name of the pre-tokenizer, or null.
+          type: str
+        type:
+          description: Vocabulary type of llama.cpp, null when it is not known.
+          type: str
+          sample: BPE
+        n_tokens:
+          description: Size of the vocabulary.
+          type: int
+        bos_token_id:
+          description: Token that begins a text, or null.
+          type: int
+        eos_token_id:
+          description: Token that ends a text, or null.
+          type: int
+        add_bos_token:
+          description: Whether llama.cpp puts the first before each prompt.
+          type: bool
+        add_eos_token:
+          description: Whether llama.cpp puts the second behind each prompt.
+          type: bool
+        digest:
+          description: SHA-256 over the tokens from number 5 on.
+          type: str
+        tail_digests:
+          description: Short digests over the vocabulary when it is 128 to 1 tokens shorter.
+          type: list
+          elements: str
+        chunk_digests:
+          description: Short digests of every 4096 tokens.
+          type: list
+          elements: str
+        padding_from:
+          description: Number from which on all tokens are padding, null when the last one is a real token.
+          type: int
+    comparison:
+      description: Whether O(compare_with) can be the draft of O(path), null without O(compare_with).
+      type: dict
+      contains:
+        compatible:
+          description: Whether the vocabularies fit.
+          type: bool
+        reason:
+          description: Null, or V(type), V(bos), V(eos), V(size), V(token) or V(padding).
+          type: str
+        first_difference:
+          description: One sentence, or null.
+          type: str
+        notes:
+          description: Differences that llama.cpp does not mind.
+          type: list
+          elements: str
+"""
+
+import sys
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.relay.pool.plugins.module_utils.gguf_info import describe
+from ansible_collections.relay.pool.plugins.module_utils.gguf_reader import GgufError
+
+
+def warnings_about(gguf: dict) -> list:
+    """What a user should know about a model that could be read."""
+    warnings = []
+    if gguf["missing"]:
+        warnings.append(
+            f"{gguf['path']}: shards are missing ({', '.join(gguf['missing'][:3])}):"
+            " all sizes are too small and llama-server will not load the model, download them."
+        )
+    if gguf["tensors"]["unknown_types"]:
+        numbers = ", ".join(str(number) for number in gguf["tensors"]["unknown_types"])
+        warnings.append(f"{gguf['path']}: the tensor types {numbers} need a newer llama.cpp than b11434.")
+    if gguf["byte_order"] != sys.byteorder:
+        warnings.append(
+            f"{gguf['path']}: the file is {gguf['byte_order']}-endian and this machine is {sys.byteorder}-endian, so"
+            " llama-server will not load it: convert it with gguf-convert-endian."
+        )
+    return warnings
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "path": {"type": "path", "required": True},
+            "compare_with": {"type": "path"},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        gguf = describe(module.params["path"], module.params["compare_with"])
+    except GgufError as exc:
+        module.fail_json(msg=str(exc))
+    for warning in warnings_about(gguf):
+        module.warn(warning)
+    module.exit_json(changed=False, gguf=gguf)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,313 @@
+# Copyright (c) 2026, relay.pool contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# The work is done on the controller by the action plugin of the same name; this file documents it.
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: placement
+short_description: Decide where a model and its draft go
+version_added: 0.1.0
+description:
+  - Decides which layers of a GGUF model go to which device of a pool, whether a draft model may be used, and writes the
+    command lines of C(llama-server) and C(ggml-rpc-server) for it.
+  - A model that fits one machine becomes a replica there, the host first. Otherwise it is sharded. The host's CPU holds
+    the first layers if the host has no usable GPU, then come the RPC devices, then the host's own GPUs with the output.
+  - It runs on the controller, touches no machine and changes nothing, so use it with C(run_once=true).
+  - Weights and KV cache are computed as llama.cpp allocates them; the compute buffers are an upper bound with flash
+    attention.
+author:
+  - relay.pool contributors (@relay-pool)
+attributes:
+  check_mode:
+    description: Can run in check mode and say what would change without changing it.
+    support: full
+    details:
+      - The plan is the same in check mode.
+  diff_mode:
+    description: Can show what changes, or would change, as a difference.
+    support: full
+    details:
+      - Shows how the plan differs from O(previous).
+options:
+  model:
+    description: The target, as M(relay.pool.gguf_info) returns it.
+    type: dict
+    required: true
+  draft:
+    description: The draft, as M(relay.pool.gguf_info) returns it. Not given if there is none or its file is missing.
+    type: dict
+  draft_path:
+    description: Path of the draft as configured. Without O(draft) it counts as a file that was not found.
+    type: str
+  comparison:
+    description:
+      - What M(relay.pool.gguf_info) found on comparing the vocabularies of both files.
+      - Without it the digests in O(model) and O(draft) are compared.
+    type: dict
+  llama:
+    description:
+      - The build, as M(relay.pool.llama_info) returns it.
+      - Not given while llama.cpp is not installed; the flags of a current build are then assumed and a warning says so.
+    type: dict
+  host:
+    description: Inventory name of the machine that runs C(llama-server) of a sharded plan.
+    type: str
+    required: true
+  workers:
+    description: Inventory names of the other machines, in the order in which they hold layers.
+    type: list
+    elements: str
+    default: []
+  nodes:
+    description:
+      - Facts by inventory name, each as M(relay.pool.node_facts) returns them.
+      - By default the facts C(relay_node) of O(host) and O(workers). Give them to ask about machines that do not exist.
+    type: dict
+  ctx_size:
+    description: Context of all slots together, in tokens. llama.cpp rounds that of a slot up to a multiple of 256.
+    type: int
+    default: 16384
+  parallel:
+    description: Slots, each with its share of O(ctx_size).
+    type: int
+    default: 2
+  cache_type_k:
+    description: Type of the K cache. A quantised type adds C(--flash-attn on).
+    type: str
+    default: f16
+    choices: [f32, f16, bf16, q8_0, q4_0, q4_1, iq4_nl, q5_0, q5_1]
+  cache_type_v:
+    description: Type of the V cache. A quantised type adds C(--flash-attn on).
+    type: str
+    default: f16
+    choices: [f32, f16, bf16, q8_0, q4_0, q4_1, iq4_nl, q5_0, q5_1]
+  ubatch_size:
+    description: Physical batch size in tokens. The compute buffers grow with it.
+    type: int
+    default: 512
+  batch_size:
+    description: Logical batch size in tokens.
+    type: int
+    default: 2048
+  alias:
+    description: Name under which the model is served. By default the file's name without its ending.
+    type: str
+  server_host:
+    description: Address on which C(llama-server) listens.
+    type: str
+    default: 127.0.0.1
+  server_port:
+    description: Port on which C(llama-server) listens.
+    type: int
+    default: 8384
+  rpc_port:
+    description: Port on which every C(ggml-rpc-server) listens.
+    type: int
+    default: 50052
+  rpc_cache:
+    description: Whether workers keep large tensors on disk, so that the next start does not send them again.
+    type: bool
+    default: true
+  draft_max:
+    description: Tokens to draft per round at most.
+    type: int
+    default: 16
+  draft_min:
+    description: Shorter drafts are thrown away. Not written if V(0).
+    type: int
+    default: 0
+  draft_gpu_layers:
+    description: Layers of the draft that go to its GPU, the last ones first.
+    type: int
+    default: 99
+  draft_p_min:
+    description: Drafting stops below this probability. Not written if V(0).
+    type: float
+    default: 0.0
+  draft_scope:
+    description: With V(sharded) a replica never gets a draft, with V(any) it may.
+    type: str
+    default: sharded
+    choices: [sharded, any]
+  draft_reserve:
+    description: Whether layers move away from the host to make room for the draft, or it takes what is left.
+    type: bool
+    default: true
+  draft_device:
+    description:
+      - Device of the host that holds the draft, for example V(CUDA0), or V(none) for its CPU.
+      - V(auto) takes the host's GPU with most room, or the CPU of a host without one.
+    type: str
+    default: auto
+  reserve_bytes:
+    description: Bytes kept free on every device. By default 512 MiB on a GPU and 256 MiB of RAM.
+    type: int
+  allow_cpu:
+    description: Whether the CPUs of machines without a usable GPU may hold layers.
+    type: bool
+    default: false
+  allow_partial:
+    description: Whether workers that cannot be used are left out. Otherwise such a worker stops the play.
+    type: bool
+    default: false
+  threads:
+    description: Threads of C(llama-server). By default it decides itself.
+    type: int
+  extra_args:
+    description: More arguments of C(llama-server). Those that the plan decides are refused.
+    type: list
+    elements: str
+    default: []
+  api_key_file:
+    description: File on the serving machine that holds the API keys.
+    type: str
+  metrics:
+    description: Whether C(llama-server) offers its metrics.
+    type: bool
+    default: true
+  log_verbosity:
+    description: Log level of C(llama-server). V(4) logs sizes per device, V(5) layers per device.
+    type: int
+    default: 4
+  measured:
+    description:
+      - Measured rates C(tokens_per_second) and C(with_draft_tokens_per_second).
+      - A draft that does not win at least 5 percent is dropped.
+    type: dict
+  previous:
+    description:
+      - The plan that runs. It is kept while everything that decides is the same and it still fits.
+      - Free memory does not decide, as it changes while the pool runs.
+    type: dict
+seealso:
+  - module: relay.pool.node_facts
+  - module: relay.pool.gguf_info
+  - module: relay.pool.llama_info
+  - plugin: relay.pool.plan_table
+    plugin_type: filter
+"""
+
+EXAMPLES = r"""
+- name: Where does the model go?
+  relay.pool.placement:
+    model: "{{ target.gguf }}"
+    draft: "{{ draft.gguf }}"
+    draft_path: /models/qwen2.5-0.5b-instruct-q4_k_m.gguf
+    llama: "{{ info.llama }}"
+    host: gpu0
+    workers: [gpu1, gpu2]
+    ctx_size: 16384
+  run_once: true
+  register: placement
+
+- name: Show it
+  ansible.builtin.debug:
+    msg: "{{ (placement.plan | relay.pool.plan_table).splitlines() }}"
+  run_once: true
+"""
+
+RETURN = r"""
+plan:
+  description: The plan; all sizes are in bytes.
+  returned: success
+  type: dict
+  contains:
+    schema:
+      description: Version of this structure.
+      returned: success
+      type: int
+    kind:
+      description: V(replica) or V(sharded).
+      returned: success
+      type: str
+    host:
+      description: Machine that runs C(llama-server).
+      returned: success
+      type: str
+    model:
+      description: C(path), C(alias), C(architecture) and C(size_bytes) of the target.
+      returned: success
+      type: dict
+    ctx_size:
+      description: Context that llama.cpp allocates for all slots.
+      returned: success
+      type: int
+    parallel:
+      description: Slots.
+      returned: success
+      type: int
+    stages:
+      description:
+        - The devices in llama.cpp's order, each with its layers and its ledger.
+        - The CPU of the serving machine comes first even if it holds no layers, since it holds the token embedding.
+      returned: success
+      type: list
+      elements: dict
+    rpc_backends:
+      description: Endpoints of the workers that hold layers.
+      returned: success
+      type: list
+      elements: str
+    devices:
+      description: Value of C(--device).
+      returned: success
+      type: list
+      elements: str
+    tensor_split:
+      description: Value of C(--tensor-split). The output counts as a layer of the last device.
+      returned: success
+      type: list
+      elements: int
+    n_gpu_layers:
+      description: V(all), or the number of layers that are not on the host's CPU, output included.
+      returned: success
+      type: raw
+    draft:
+      description: C(enabled), C(reason), C(message), C(path), C(device) and C(memory) of the draft.
+      returned: success
+      type: dict
+    predicted:
+      description: Rates expected from memory bandwidth alone, null where a bandwidth is unknown.
+      returned: success
+      type: dict
+    refused:
+      description: Machines and devices that are not used, each with C(reason) and C(message).
+      returned: success
+      type: list
+      elements: dict
+    warnings:
+      description: What to look at.
+      returned: success
+      type: list
+      elements: str
+    advice:
+      description: What could be better.
+      returned: success
+      type: list
+      elements: str
+    server_args:
+      description: Arguments of C(llama-server) after its name.
+      returned: success
+      type: list
+      elements: str
+    workers:
+      description: For each worker in use C(host), C(endpoint), C(address), C(port), C(devices) and C(args).
+      returned: success
+      type: list
+      elements: dict
+    llama:
+      description: C(version), C(build) and C(commit) that the plan is for.
+      returned: success
+      type: dict
+    inputs:
+      description: Everything that decided.
+      returned: success
+      type: dict
+    kept:
+      description: Whether this is the previous plan.
+      returned: success
+      type: bool
+"""

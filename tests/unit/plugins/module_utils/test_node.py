@@ -1,0 +1,108 @@
+# Copyright (c) 2026, relay.pool contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import json
+import socket
+import time
+
+import pytest
+from ansible_collections.relay.pool.plugins.module_utils import memory, network, node, nvidia, sockets, units
+
+
+@pytest.fixture
+def bare(monkeypatch):
+    """A machine whose probes that run tools find nothing."""
+    monkeypatch.setattr(nvidia, "read_gpus", lambda *args: ([], []))
+    monkeypatch.setattr(units, "show", lambda *args: ([], []))
+    monkeypatch.setattr(network, "read_addresses", lambda *args: ([network.Address("eth0", "10.0.0.24", 24)], []))
+
+
+def test_shape(bare):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        facts = node.gather(node.Options(ports=[port]))
+    assert set(facts) == {
+        "gpus",
+        "memory",
+        "cpu",
+        "addresses",
+        "address",
+        "address_reason",
+        "hostname",
+        "machine_id",
+        "architecture",
+        "gathered_at",
+        "python_version",
+        "units",
+        "listeners",
+        "overrides",
+        "errors",
+    }
+    assert set(facts["memory"]) == {"total_bytes", "available_bytes", "own_bytes", "bandwidth_bytes_per_second"}
+    assert set(facts["cpu"]) == {"model", "threads", "physical_cores"}
+    assert (facts["address"], facts["address_reason"]) == ("10.0.0.24", None)
+    assert [entry["port"] for entry in facts["listeners"]] == [port]
+    assert facts["errors"] == []
+    assert facts["gathered_at"].endswith("Z")
+    json.dumps(facts)
+
+
+def test_own_memory_of_units_is_summed(bare, monkeypatch):
+    shown = [{"Id": "a.service", "MainPID": "7", "ActiveState": "active"}, {"Id": "b.service", "MainPID": "9"}]
+    asked = {}
+    monkeypatch.setattr(units, "show", lambda *args: (shown, []))
+    monkeypatch.setattr(units, "processes", lambda pid: [pid, pid + 1])
+    monkeypatch.setattr(memory, "process_own_bytes", lambda pid: None if pid == 10 else pid)
+    monkeypatch.setattr(nvidia, "read_gpus", lambda meminfo, pids, timeout: asked.update(pids=pids) or ([], []))
+    facts = node.gather(node.Options())
+    assert facts["memory"]["own_bytes"] == 7 + 8 + 9
+    assert asked == {"pids": [7, 8, 9, 10]}
+    assert [(u["name"], u["active"]) for u in facts["units"]] == [("a.service", True), ("b.service", False)]
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "probe"),
+    [
+        (nvidia, "read_gpus", "nvidia"),
+        (units, "show", "units"),
+        (network, "read_addresses", "network"),
+        (memory, "read_memory", "memory"),
+        (sockets, "read_sockets", "sockets"),
+    ],
+)
+def test_broken_probe_is_an_entry(bare, monkeypatch, module, name, probe):
+    def broken(*args):
+        raise RuntimeError("surprise")
+
+    monkeypatch.setattr(module, name, broken)
+    facts = node.gather(node.Options())
+    assert {"probe": probe, "message": "RuntimeError: surprise"} in facts["errors"]
+
+
+def test_messages_of_probes_are_entries(bare, monkeypatch):
+    monkeypatch.setattr(nvidia, "read_gpus", lambda *args: ([], ["GPU is lost"]))
+    assert node.gather(node.Options())["errors"] == [{"probe": "nvidia", "message": "GPU is lost"}]
+
+
+def test_overrides_are_applied_and_listed(bare):
+    facts = node.gather(node.Options(overrides={"memory": {"available_bytes": 5}}))
+    assert facts["memory"]["available_bytes"] == 5
+    assert facts["overrides"] == ["memory.available_bytes"]
+
+
+def test_it_is_quick(bare):
+    """The best of several, because the machine that runs the tests may be busy."""
+    seconds = []
+    for _attempt in range(5):
+        started = time.monotonic()
+        node.gather(node.Options())
+        seconds.append(time.monotonic() - started)
+    assert min(seconds) < 0.3
+
+
+@pytest.mark.parametrize(("text", "expected"), [("0123abcd\n", "0123abcd"), ("uninitialized\n", None), ("", None)])
+def test_machine_id(tmp_path, text, expected):
+    (tmp_path / "id").write_text(text)
+    assert node.read_machine_id((str(tmp_path / "missing"), str(tmp_path / "id"))) == expected
