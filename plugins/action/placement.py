@@ -1,0 +1,108 @@
+# Copyright (c) 2026, relay.pool contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Controller side of the ``placement`` module: options and facts in, one plan out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
+from ansible_collections.relay.pool.plugins.plugin_utils.kv import CACHE_TYPES
+from ansible_collections.relay.pool.plugins.plugin_utils.placement import make_plan
+from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
+from ansible_collections.relay.pool.plugins.plugin_utils.table import plan_table
+
+ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
+    "model": {"type": "dict", "required": True},
+    "draft": {"type": "dict"},
+    "draft_path": {"type": "str"},
+    "comparison": {"type": "dict"},
+    "llama": {"type": "dict"},
+    "host": {"type": "str", "required": True},
+    "workers": {"type": "list", "elements": "str", "default": []},
+    "nodes": {"type": "dict"},
+    "ctx_size": {"type": "int", "default": 16384},
+    "parallel": {"type": "int", "default": 2},
+    "cache_type_k": {"type": "str", "default": "f16", "choices": list(CACHE_TYPES)},
+    "cache_type_v": {"type": "str", "default": "f16", "choices": list(CACHE_TYPES)},
+    "ubatch_size": {"type": "int", "default": 512},
+    "batch_size": {"type": "int", "default": 2048},
+    "alias": {"type": "str"},
+    "server_host": {"type": "str", "default": "127.0.0.1"},
+    "server_port": {"type": "int", "default": 8384},
+    "rpc_port": {"type": "int", "default": 50052},
+    "rpc_cache": {"type": "bool", "default": True},
+    "draft_max": {"type": "int", "default": 16},
+    "draft_min": {"type": "int", "default": 0},
+    "draft_gpu_layers": {"type": "int", "default": 99},
+    "draft_p_min": {"type": "float", "default": 0.0},
+    "draft_scope": {"type": "str", "default": "sharded", "choices": ["sharded", "any"]},
+    "draft_reserve": {"type": "bool", "default": True},
+    "draft_device": {"type": "str", "default": "auto"},
+    "reserve_bytes": {"type": "int"},
+    "allow_cpu": {"type": "bool", "default": False},
+    "allow_partial": {"type": "bool", "default": False},
+    "threads": {"type": "int"},
+    "extra_args": {"type": "list", "elements": "str", "default": []},
+    "api_key_file": {"type": "str", "no_log": False},
+    "metrics": {"type": "bool", "default": True},
+    "log_verbosity": {"type": "int", "default": 4},
+    "measured": {"type": "dict"},
+    "previous": {"type": "dict"},
+}
+
+
+class ActionModule(ActionBase):
+    """Runs on the controller only, needs no connection and changes nothing."""
+
+    _requires_connection = False
+    _supports_check_mode = True
+    _supports_async = False
+
+    def run(self, tmp=None, task_vars=None):
+        """Return the plan, or fail with one sentence."""
+        result = super().run(tmp, task_vars)
+        _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        nodes = options.pop("nodes")
+        if nodes is None:
+            nodes = _facts(task_vars or {}, [options["host"], *options["workers"]])
+        previous = options.get("previous")
+        for name in ("workers", "extra_args"):
+            options[name] = tuple(options[name])
+        try:
+            plan = make_plan(Request(nodes=nodes, **options))
+        except PoolError as exc:
+            # A cause would be added to the message a second time.
+            raise AnsibleActionFail(f"{exc}.") from None
+        result.update(changed=False, plan=plan, warnings=_warnings(plan))
+        if previous and previous.get("stages"):
+            before, after = plan_table({**previous, "kept": False}), plan_table({**plan, "kept": False})
+            if before != after:
+                result["diff"] = {
+                    "before_header": "previous plan",
+                    "before": before,
+                    "after_header": "plan",
+                    "after": after,
+                }
+        return result
+
+
+def _warnings(plan):
+    """What an operator should see although the play goes on: a draft that was asked for and does not run among it."""
+    draft = plan["draft"]
+    dropped = not draft["enabled"] and draft["reason"] not in ("not_configured", "replica")
+    return [*plan["warnings"], *([f"no draft ({draft['reason']}): {draft['message']}"] if dropped else [])]
+
+
+def _facts(task_vars, names):
+    """relay_node of each machine that has one; the planner names those that do not."""
+    hostvars = task_vars.get("hostvars") or {}
+    nodes = {}
+    for name in names:
+        facts = hostvars[name].get("ansible_facts") if name in hostvars else None
+        if facts and facts.get("relay_node"):
+            nodes[name] = facts["relay_node"]
+    return nodes

@@ -1,0 +1,331 @@
+# Copyright (c) 2026, relay.pool contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From facts to a plan: a replica wherever the model fits one machine, else the fastest feasible split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ansible_collections.relay.pool.plugins.plugin_utils import draft as drafting
+from ansible_collections.relay.pool.plugins.plugin_utils import kv
+from ansible_collections.relay.pool.plugins.plugin_utils.command_line import check_extra_args
+from ansible_collections.relay.pool.plugins.plugin_utils.devices import (
+    Device,
+    Machine,
+    machine,
+    require_devices,
+    rpc_devices,
+)
+from ansible_collections.relay.pool.plugins.plugin_utils.dialect import Dialect, dialect
+from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
+from ansible_collections.relay.pool.plugins.plugin_utils.infeasible import explain
+from ansible_collections.relay.pool.plugins.plugin_utils.layout import Arrangement, DraftCharge, Layout, stages
+from ansible_collections.relay.pool.plugins.plugin_utils.ledger import Ledger, model_ledger, whole_model
+from ansible_collections.relay.pool.plugins.plugin_utils.members import Refusal, check_members, check_server_port
+from ansible_collections.relay.pool.plugins.plugin_utils.render import rendered
+from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
+from ansible_collections.relay.pool.plugins.plugin_utils.sticky import deciding_inputs, kept_plan
+from ansible_collections.relay.pool.plugins.plugin_utils.units import mib
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The usable machines of a request."""
+
+    host: Machine
+    workers: tuple[Machine, ...]
+    rpc: tuple[Device, ...]
+
+    def machines(self) -> tuple[Machine, ...]:
+        """Host first."""
+        return (self.host, *self.workers)
+
+    def holders(self, allow_cpu: bool) -> list[Device]:
+        """Every device that may hold layers."""
+        return [device for member in self.machines() for device in member.holders(allow_cpu)]
+
+
+class Chosen(NamedTuple):
+    """The layout and what became of the draft."""
+
+    layout: Layout
+    verdict: drafting.Verdict
+    warnings: list[str]
+
+
+class Planner:
+    """One request, its facts read once."""
+
+    def __init__(self, request: Request) -> None:
+        check_extra_args(request.extra_args)
+        self.request = request
+        self.dialect: Dialect = dialect(request.llama)
+        self.refused: list[Refusal] = []
+        self.pool = self._pool()
+        self.ledger: Ledger = model_ledger(request.model, request.target_spec(False))
+        self.ledger_drafting: Ledger = model_ledger(request.model, request.target_spec(True))
+        self.verdict = drafting.eligibility(
+            request.model, request.draft, request.draft_path, request.comparison, self.dialect, request.measured
+        )
+        self.draft_ledger = self._draft_ledger()
+
+    def _pool(self) -> Pool:
+        request = self.request
+        members = check_members(
+            request.nodes,
+            request.host,
+            request.workers,
+            (request.server_host, request.server_port),
+            request.rpc_port,
+            request.allow_partial,
+        )
+        self.refused.extend(members.refused)
+        host = machine(request.host, request.nodes[request.host], request.reserve_bytes, self.refused)
+        workers = tuple(
+            machine(name, request.nodes[name], request.reserve_bytes, self.refused) for name in members.workers
+        )
+        require_devices(host, workers, request.allow_cpu)
+        return Pool(host, workers, tuple(rpc_devices(workers, request.allow_cpu, len(host.gpus), self.refused)))
+
+    def _draft_ledger(self) -> Ledger | None:
+        if not self.verdict.enabled or self.request.draft is None:
+            return None
+        try:
+            return model_ledger(self.request.draft, self.request.draft_spec())
+        except PoolError as exc:
+            self.verdict = drafting.Verdict("unsized", f"the draft's memory is unknown: {exc}")
+            return None
+
+    def _arrangement(self, drafts: bool) -> Arrangement:
+        ledger = self.ledger_drafting if drafts else self.ledger
+        return Arrangement.over(ledger, self.pool.holders(self.request.allow_cpu))
+
+    def choose(self) -> Chosen:
+        """The layout of the plan; raises when there is none."""
+        layout = self._replica()
+        if layout:
+            return self._replica_draft(layout)
+        chosen = self._sharded()
+        if chosen is None:
+            raise PoolError(explain(self))
+        return chosen
+
+    def feasible(self) -> bool:
+        """True when there is a plan without a draft; what explain() asks about changed requests."""
+        return bool(self._replica() or self._best_sharded(None))
+
+    # -- replica ---------------------------------------------------------------------------------------------
+
+    def _replica_on(self, member: Machine, charge: DraftCharge | None) -> Layout | None:
+        arrangement = self._arrangement(charge is not None)
+        if member.gpus:
+            return arrangement.best(member, (), draft=charge, few_devices=True)
+        return arrangement.on_cpu(member, charge) if self.request.allow_cpu else None
+
+    def _replica(self) -> Layout | None:
+        """On the host, else on the worker that needs the fewest devices."""
+        layout = self._replica_on(self.pool.host, None)
+        if layout:
+            return layout
+        found = [self._replica_on(member, None) for member in self.pool.workers]
+        return min((layout for layout in found if layout), key=lambda layout: len(layout.segments), default=None)
+
+    def _replica_draft(self, layout: Layout) -> Chosen:
+        if not self.verdict.enabled:
+            return Chosen(layout, self.verdict, [])
+        if self.request.draft_scope != "any":
+            message = "the whole model fits {}: a draft only pays over the network (relay_draft_scope is sharded)"
+            return Chosen(layout, drafting.Verdict("replica", message.format(layout.server.host)), [])
+        charge, problem = self._charge(layout.server)
+        if charge is None:
+            return Chosen(layout, problem, [])
+        with_draft = self._replica_on(layout.server, charge)
+        if with_draft is None:
+            return Chosen(layout, self._no_room(charge, layout), [])
+        return Chosen(with_draft, self.verdict, [])
+
+    # -- sharded ---------------------------------------------------------------------------------------------
+
+    def _best_sharded(self, charge: DraftCharge | None, host_layers: bool = False) -> Layout | None:
+        arrangement = self._arrangement(charge is not None)
+        for output_anywhere in (False, True):
+            if output_anywhere and not self.pool.host.gpus:
+                break
+            layout = arrangement.best(
+                self.pool.host,
+                self.pool.rpc,
+                draft=charge,
+                allow_cpu=self.request.allow_cpu,
+                host_layers=host_layers,
+                output_anywhere=output_anywhere,
+            )
+            if layout:
+                return layout
+        return None
+
+    def _sharded(self) -> Chosen | None:
+        if not self.verdict.enabled:
+            return self._without(self.verdict)
+        charge, problem = self._charge(self.pool.host)
+        if charge is None:
+            return self._without(problem)
+        if self.request.draft_reserve:
+            layout = self._best_sharded(charge)
+            if layout is None or not layout.server_layers:
+                layout = self._best_sharded(charge, host_layers=True)
+        else:
+            layout = self._beside(charge)
+        if layout and layout.server_layers:
+            return Chosen(layout, self.verdict, [])
+        base = self._best_sharded(None)
+        if base is None:
+            return None
+        if not base.server_layers and not self._best_sharded(None, host_layers=True):
+            return Chosen(base, self._no_host_stage(), [])
+        if not base.server_layers and not self.request.draft_reserve:
+            return Chosen(base, self._no_host_stage(), [])
+        return Chosen(base, self._no_room(charge, base), [])
+
+    def _without(self, verdict: drafting.Verdict) -> Chosen | None:
+        layout = self._best_sharded(None)
+        return Chosen(layout, verdict, []) if layout else None
+
+    def _beside(self, charge: DraftCharge) -> Layout | None:
+        """The plan without a draft, with the draft in what it leaves free; no layer moves."""
+        base = self._best_sharded(None)
+        if base is None or not base.server_layers:
+            return None
+        layout = Layout(
+            base.server, self.ledger_drafting, base.cpu_layers, base.segments, base.pipelined, charge, base.key
+        )
+        fits = all(
+            stage["memory"]["left_bytes"] is None or stage["memory"]["left_bytes"] >= 0 for stage in stages(layout)
+        )
+        return layout if fits else None
+
+    # -- the draft -------------------------------------------------------------------------------------------
+
+    def _charge(self, server: Machine) -> tuple[DraftCharge | None, drafting.Verdict]:
+        """The draft's memory on the server: its GPU with most room, else its RAM."""
+        wanted = self.request.draft_device
+        device: Device | None = None
+        if wanted == "auto":
+            device = max(server.gpus, key=lambda gpu: gpu.usable_bytes, default=None)
+        elif wanted not in ("none", "CPU"):
+            device = next((gpu for gpu in server.gpus if gpu.name == wanted), None)
+            if device is None:
+                names = ", ".join(gpu.name for gpu in server.gpus) or "no GPU"
+                raise PoolError(
+                    f"draft_device is {wanted}, but {server.host} offers {names}: name one of them, auto or none"
+                )
+        ledger = self.draft_ledger
+        if ledger is None:
+            return None, self.verdict
+        if not self.request.allow_cpu and not server.gpus:
+            return None, self._no_host_stage()
+        gpu, ram = whole_model(ledger, on_gpu=device is not None, n_gpu_layers=self.request.draft_gpu_layers)
+        charge = DraftCharge(device.name if device and gpu.total else "none", gpu, ram)
+        for where, need in ((device, gpu.total), (server.ram, ram.total)):
+            if where and need > where.usable_bytes:
+                return None, drafting.Verdict(
+                    "no_room",
+                    f"the draft needs {mib(need)} on {where.label}, which offers {mib(where.usable_bytes)}",
+                )
+        return charge, self.verdict
+
+    def _no_host_stage(self) -> drafting.Verdict:
+        host = self.pool.host
+        why = "no usable GPU" if not host.gpus else "no room for a layer"
+        return drafting.Verdict(
+            "no_host_stage", f"{host.host} holds no layers of the target ({why}), so the draft would not run beside it"
+        )
+
+    def _no_room(self, charge: DraftCharge, layout: Layout) -> drafting.Verdict:
+        at = "CPU" if charge.device == "none" else charge.device
+        need = charge.ram.total if charge.device == "none" else charge.gpu.total
+        left = next(
+            (
+                stage["memory"]["left_bytes"]
+                for stage in stages(layout)
+                if stage["host"] == layout.server.host and stage["device"] == at
+            ),
+            None,
+        )
+        have = "an unknown amount" if left is None else mib(max(left, 0))
+        moved = "" if self.request.draft_reserve else " (relay_draft_reserve is off)"
+        return drafting.Verdict(
+            "no_room", f"the draft needs {mib(need)} on {layout.server.host} {at}, the target leaves {have}{moved}"
+        )
+
+
+def make_plan(request: Request) -> dict[str, Any]:
+    """The plan of DESIGN part 3 as plain data; raises PoolError when there is none."""
+    planner = Planner(request)
+    inputs = deciding_inputs(request, planner.pool.machines(), planner.dialect, planner.verdict.reason)
+    kept = kept_plan(request.previous, inputs, planner.pool.machines())
+    if kept:
+        return kept
+    chosen = planner.choose()
+    layout = chosen.layout
+    planner.dialect.check(layout.sharded)
+    if layout.server.host != request.host:
+        check_server_port(request.nodes, layout.server.host, (request.server_host, request.server_port))
+    warnings = _warnings(request, planner, chosen)
+    plan = rendered(request, planner.dialect, layout, chosen.verdict)
+    plan["refused"] = planner.refused
+    plan["warnings"] = warnings
+    plan["advice"] = _advice(request, chosen)
+    plan["inputs"] = inputs
+    plan["kept"] = False
+    return plan
+
+
+def _warnings(request: Request, planner: Planner, chosen: Chosen) -> list[str]:
+    layout, verdict = chosen.layout, chosen.verdict
+    warnings = []
+    if not request.llama:
+        warnings.append("llama.cpp is not installed yet: the flags of a current build are assumed")
+    if verdict.reason not in drafting.QUIET:
+        warnings.append(f"no draft ({verdict.reason}): {verdict.message}")
+    if verdict.enabled:
+        warnings += drafting.vocabulary_warning(request.model, request.draft, request.comparison)
+    total, per_slot = kv.context(request.ctx_size, request.parallel)
+    if total != request.ctx_size:
+        warnings.append(
+            f"relay_ctx_size {request.ctx_size} over {request.parallel} slots becomes {total}: "
+            f"llama.cpp gives every slot a multiple of {kv.PAD} tokens"
+        )
+    trained = (request.model.get("metadata") or {}).get("{}.context_length".format(request.model.get("architecture")))
+    if isinstance(trained, int) and per_slot > trained:
+        warnings.append(f"a slot has {per_slot} tokens of context, the model was trained for {trained}")
+    if layout.server.ram is None:
+        warnings.append(f"the free RAM of {layout.server.host} is unknown: what llama.cpp keeps there was not checked")
+    if (
+        layout.sharded
+        and layout.server.gpus
+        and not any(s["has_output"] for s in stages(layout) if s["transport"] == "local")
+    ):
+        warnings.append(
+            f"the output does not fit a GPU of {layout.server.host}: its logits cross the network for every token"
+        )
+    backends = planner.dialect.backends
+    for gpu in layout.server.gpus:
+        if backends and gpu.name.rstrip("0123456789") not in backends:
+            warnings.append(f"{planner.dialect.name} lists no back end for {gpu.label}: it has {', '.join(backends)}")
+    return warnings
+
+
+def _advice(request: Request, chosen: Chosen) -> list[str]:
+    advice = []
+    layout = chosen.layout
+    if not layout.sharded and layout.server.host != request.host:
+        advice.append(
+            f"the whole model fits {layout.server.host} but not {request.host}: {request.model_path} must be there"
+        )
+    if chosen.verdict.reason == "no_room" and chosen.layout.server.gpus and request.draft_device == "auto":
+        advice.append("draft_device none would run the draft in RAM")
+    if layout.ledger.shape.hybrid:
+        advice.append("the compute buffers of a recurrent model are an estimate: watch the first start")
+    return advice

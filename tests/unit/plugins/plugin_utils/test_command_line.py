@@ -1,0 +1,35 @@
+# Copyright (c) 2026, relay.pool contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The user's own arguments; the renderers themselves are tested through their filters."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.relay.pool.plugins.plugin_utils.command_line import check_extra_args
+from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
+
+
+@pytest.mark.parametrize(
+    ("argument", "text"),
+    [
+        ("--rpc", "belongs to the plan"),
+        ("-ngl", "belongs to the plan"),
+        ("--tensor_split", "belongs to the plan"),
+        ("--spec-type", "belongs to the plan"),
+        ("--draft-max", "belongs to the plan"),
+        ("--cache-type-k-draft", "belongs to the plan"),
+        ("--fit", "belongs to the plan"),
+        ("--api-key", "use api_key_file"),
+        ("--api_key=secret", "use api_key_file"),
+        ("--seed=1", "two arguments"),
+    ],
+)
+def test_refused(argument, text):
+    with pytest.raises(PoolError, match=text) as caught:
+        check_extra_args(["--seed", "1", argument])
+    assert "secret" not in str(caught.value)
+
+
+def test_allowed():
+    check_extra_args(["--seed", "-1", "--override-kv", "tokenizer.ggml.add_bos_token=bool:false", "--no-webui"])

@@ -1,0 +1,230 @@
+# Copyright (c) 2026, relay.pool contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Bytes of weights, KV cache and recurrent state per layer."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from ansible_collections.relay.pool.plugins.plugin_utils import kv
+from ansible_collections.relay.pool.plugins.plugin_utils.compute import Batch, device_bytes, host_bytes
+from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
+from ansible_collections.relay.pool.plugins.plugin_utils.ledger import (
+    ContextSpec,
+    memory_estimate,
+    model_ledger,
+    whole_model,
+)
+from ansible_collections.relay.pool.plugins.plugin_utils.shape import model_shape
+
+MIB = 1024 * 1024
+
+
+def spec(ctx=4096, parallel=1, k="f16", v="f16", ubatch=512):
+    return ContextSpec(ctx, parallel, k, v, ubatch, parallel)
+
+
+@pytest.mark.parametrize(
+    ("ctx", "parallel", "expected"),
+    [
+        (4096, 3, (4608, 1536)),
+        (2048, 4, (2048, 512)),
+        (16384, 2, (16384, 8192)),
+        (100, 1, (256, 256)),
+        (1000, 2, (1024, 512)),
+    ],
+)
+def test_context_is_padded_per_slot(ctx, parallel, expected):
+    assert kv.context(ctx, parallel) == expected
+    # what the plan writes as --ctx-size must not grow once more
+    assert kv.context(expected[0], parallel) == expected
+
+
+@pytest.mark.parametrize(
+    ("cache", "bytes_per_256"),
+    [
+        ("f32", 1024),
+        ("f16", 512),
+        ("bf16", 512),
+        ("q8_0", 272),
+        ("q5_1", 192),
+        ("q5_0", 176),
+        ("q4_1", 160),
+        ("q4_0", 144),
+        ("iq4_nl", 144),
+    ],
+)
+def test_kv_per_layer_by_type(world, cache, bytes_per_256):
+    # 2 heads of 128 values: 256 each for K and V
+    assert model_ledger(world.gguf(), spec(k=cache, v=cache)).kv == (4096 * 2 * bytes_per_256,) * 10
+
+
+def test_kv_with_different_heads_per_layer(world):
+    ledger = model_ledger(world.gguf(n_layer=3, attention__head_count_kv=[2, 0, 4]), spec())
+    assert ledger.kv == (4096 * 1024, 0, 4096 * 2048)
+
+
+def test_kv_of_multi_head_latent_attention_has_no_v(world):
+    keys = {"attention__head_count_kv": 1, "attention__key_length": 576, "attention__value_length": 512}
+    mla = {"attention__key_length_mla": 192, "attention__value_length_mla": 128}
+    assert model_ledger(world.gguf(arch="deepseek2", **keys, **mla), spec()).kv[0] == 4096 * 576 * 2
+    assert model_ledger(world.gguf(arch="deepseek2", **keys), spec()).kv[0] == 4096 * (576 + 512) * 2
+
+
+def test_gpt_oss_window_is_known(world):
+    model = world.gguf(
+        arch="gpt-oss",
+        n_layer=24,
+        attention__head_count=64,
+        attention__head_count_kv=8,
+        attention__key_length=64,
+        attention__value_length=64,
+        attention__sliding_window=128,
+    )
+    assert sum(model_ledger(model, spec(ctx=131072)).kv) == 3240099840
+    # windowed layers come first in each pair
+    assert model_ledger(model, spec(ctx=131072)).kv[0] < model_ledger(model, spec(ctx=131072)).kv[1]
+
+
+def test_a_window_of_an_unknown_architecture_is_charged_in_full(world):
+    model = world.gguf(arch="newarch", attention__sliding_window=128)
+    assert model_ledger(model, spec()).kv == (4096 * 1024,) * 10
+
+
+def test_interval_layers_hold_a_state_instead_of_a_cache(world):
+    model = world.gguf(
+        arch="qwen35",
+        n_layer=9,
+        nextn_predict_layers=1,
+        full_attention_interval=4,
+        ssm__conv_kernel=4,
+        ssm__inner_size=1024,
+        ssm__state_size=128,
+        ssm__group_count=2,
+    )
+    ledger = model_ledger(model, spec(parallel=2))
+    assert [bool(size) for size in ledger.kv] == [False, False, False, True] * 2 + [False]
+    state = (3 * (1024 + 2 * 2 * 128) + 128 * 1024) * 4 * 2
+    assert ledger.recurrent == ((state,) * 3 + (0,)) * 2 + (0,)
+    assert ledger.weights[8] == 0
+
+
+@pytest.mark.parametrize(
+    ("arch", "kv_layers", "state_layers"),
+    [
+        ("jamba", [False, True], [True, False]),
+        ("falcon-h1", [False, True], [True, True]),
+        ("mamba", [False, False], [True, True]),
+    ],
+)
+def test_hybrid_layers(world, arch, kv_layers, state_layers):
+    shape = model_shape(
+        world.gguf(arch=arch, n_layer=2, attention__head_count_kv=[0, 2], ssm__inner_size=8, ssm__state_size=4)
+    )
+    assert shape.hybrid
+    assert [attends and heads > 0 for attends, heads in zip(shape.attention, shape.head_kv)] == kv_layers
+    assert list(shape.recurrent) == state_layers
+
+
+def test_tied_output_is_copied_to_a_gpu_but_not_on_the_cpu(world):
+    ledger = model_ledger(world.gguf(output_mib=0), spec())
+    gpu, ram = whole_model(ledger, on_gpu=True)
+    assert gpu.weights == 1050 * MIB + 4096
+    assert ram.weights == 50 * MIB
+    none, everything = whole_model(ledger, on_gpu=False)
+    assert none.total == 0
+    assert everything.weights == 1050 * MIB + 4096
+    assert everything.kv == 10 * 4096 * 1024
+
+
+def test_the_last_layers_of_a_draft_go_to_its_gpu(world):
+    gpu, ram = whole_model(model_ledger(world.gguf(), spec()), on_gpu=True, n_gpu_layers=4)
+    assert gpu.weights == 3 * 100 * MIB + 60 * MIB + 4096
+    assert ram.weights == 7 * 100 * MIB + 50 * MIB
+    assert gpu.kv * 7 == ram.kv * 3
+
+
+def test_rows_are_padded_on_gpus_only(world):
+    model = world.gguf()
+    model["tensors"]["row_padding"] = {"512": [7] * 10, "512_output": 5}
+    ledger = model_ledger(model, spec())
+    assert ledger.layer_weights(0, 2, True) - ledger.layer_weights(0, 2, False) == 14
+    assert ledger.output_weights(True) - ledger.output_weights(False) == 5
+
+
+def test_compute_grows_with_what_it_depends_on(world):
+    shape = model_shape(world.gguf())
+    small, large = Batch(4096, 0, 512, 1), Batch(8192, 0, 512, 1)
+    assert (
+        device_bytes(shape, large, True, False, False) - device_bytes(shape, small, True, False, False) == 4096 * 1024
+    )
+    assert device_bytes(shape, small, True, True, False) > device_bytes(shape, small, False, True, False)
+    assert device_bytes(shape, Batch(4096, 0, 512, 512), False, False, True) > 512 * 32000 * 4
+    assert host_bytes(shape, small, True, False) > host_bytes(shape, small, False, False)
+
+
+def test_compute_bounds_what_llama_cpp_reported(world):
+    """SmolLM2-135M, context 4096 in two slots, as llama-server b11434 printed it (MiB)."""
+    keys = {"attention__head_count": 9, "attention__head_count_kv": 3}
+    model = world.gguf(n_layer=30, embedding_length=576, feed_forward_length=1536, **keys)
+    model["tokenizer"]["n_tokens"] = 49152
+    shape = model_shape(model)
+    two, rows = Batch(2048, 0, 512, 2), Batch(2048, 0, 512, 512)
+    for bound, reported in (
+        (device_bytes(shape, two, True, True, False), 35),
+        (device_bytes(shape, rows, False, True, True), 115),
+        (device_bytes(shape, rows, True, False, True), 102),
+        (device_bytes(shape, two, False, False, False), 13.26),
+        (host_bytes(shape, two, True, False), 16.64 + 0.38),
+        (host_bytes(shape, two, False, True), 19 + 0.38),
+    ):
+        assert reported * MIB <= bound <= 1.5 * reported * MIB
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"role": "adapter"}, "role adapter"),
+        ({"missing": ["m-00002-of-00002.gguf"]}, "m-00002-of-00002"),
+        ({"byte_order": "big"}, "big endian"),
+        ({"architecture": None}, "no architecture"),
+    ],
+)
+def test_what_cannot_be_sized_is_refused(world, change, text):
+    with pytest.raises(PoolError, match=text):
+        model_ledger({**world.gguf(), **change}, spec())
+
+
+def test_missing_keys_and_odd_sizes_are_named(world):
+    with pytest.raises(PoolError, match=r"no llama\.block_count"):
+        model_ledger(world.gguf(block_count=None), spec())
+    model = copy.deepcopy(world.gguf())
+    model["tensors"]["blocks"].pop()
+    with pytest.raises(PoolError, match="9 blocks but has 10 layers"):
+        model_ledger(model, spec())
+    model["tensors"]["unknown_types"] = [43]
+    with pytest.raises(PoolError, match="unknown types 43"):
+        model_ledger(model, spec())
+
+
+@pytest.mark.parametrize(
+    ("keys", "k", "v", "text"),
+    [
+        ({}, "q9", "f16", "cache type q9"),
+        ({"attention__key_length": 80, "attention__value_length": 80}, "q8_0", "f16", "no multiple of 32"),
+        ({"attention__key_length_mla": 192, "attention__value_length_mla": 128}, "f16", "q8_0", "one cache type"),
+    ],
+)
+def test_cache_types_that_llama_cpp_refuses(world, keys, k, v, text):
+    with pytest.raises(PoolError, match=text):
+        model_ledger(world.gguf(**keys), spec(k=k, v=v))
+
+
+def test_estimate_adds_up(world):
+    estimate = memory_estimate(world.gguf(), spec(ctx=4000, parallel=2))
+    assert estimate["ctx_size"] == 4096
+    assert estimate["weights_bytes"] == 1110 * MIB + 4096
+    parts = ("weights_bytes", "kv_bytes", "recurrent_bytes", "compute_bytes", "host_compute_bytes")
+    assert estimate["total_bytes"] == sum(estimate[part] for part in parts)
