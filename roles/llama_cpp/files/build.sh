@@ -1,0 +1,61 @@
+#!/bin/sh
+# Copyright (c) 2026, relay.pool contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# build.sh OUTPUT.tar.gz ARCHIVE SUBDIR JOBS BUILD_NUMBER CMAKE_OPTION...
+#
+# Builds llama.cpp from a source archive and packs the programs. OUTPUT.tar.gz, and OUTPUT/ beside it, appear only when
+# everything is in them: an interrupted build leaves nothing that a later run could take for a finished one.
+set -eu
+
+output=${1%.tar.gz} archive=$2 subdir=$3 jobs=$4 number=$5
+shift 5
+targets="llama-server ggml-rpc-server llama-fit-params"
+
+for tool in cmake c++; do
+    command -v "$tool" >/dev/null || {
+        echo "$tool is missing on $(hostname): install it (Debian, Ubuntu: apt-get install cmake g++ make), or name another llama_cpp_build_host." >&2
+        exit 1
+    }
+done
+[ "$jobs" -gt 0 ] || jobs=$(getconf _NPROCESSORS_ONLN)
+[ "$number" -gt 0 ] && set -- "-DLLAMA_BUILD_NUMBER=$number" "$@"
+
+work=$output.building
+rm -rf "$work"
+mkdir -p "$work/source" "$work/build" "$work/result/bin"
+case $archive in
+    *.zip) python3 -m zipfile -e "$archive" "$work/source" ;;
+    *) tar -xf "$archive" -C "$work/source" ;;
+esac
+if [ -n "$subdir" ]; then
+    source=$work/source/$subdir
+else
+    source=$(echo "$work"/source/*)
+fi
+[ -f "$source/CMakeLists.txt" ] || {
+    echo "$archive holds no CMakeLists.txt in '${subdir:-its only top folder}': set llama_cpp_source_subdir." >&2
+    exit 1
+}
+
+# shellcheck disable=SC2086  # the targets are words
+cmake -S "$source" -B "$work/build" "$@" >"$work/cmake.log" 2>&1 &&
+    cmake --build "$work/build" --parallel "$jobs" --target $targets >"$work/build.log" 2>&1 || {
+    grep -hE "error|Error" "$work/build.log" "$work/cmake.log" 2>/dev/null | head -20 >&2 || true
+    tail -n 15 "$work/build.log" 2>/dev/null >&2 || tail -n 15 "$work/cmake.log" >&2
+    echo "llama.cpp did not build; the whole log is in $work." >&2
+    exit 1
+}
+for target in $targets; do
+    cp "$work/build/bin/$target" "$work/result/bin/"
+    strip "$work/result/bin/$target" 2>/dev/null || true
+done
+find "$work/build/bin" -name '*.so*' -exec cp -P {} "$work/result/bin/" \;
+date -u +%Y-%m-%dT%H:%M:%SZ >"$work/result/complete"
+# "complete" comes last in the archive: where it was unpacked, all was.
+tar -czf "$work/result.tar.gz" -C "$work/result" bin complete
+rm -rf "$output"
+mv "$work/result" "$output"
+mv "$work/result.tar.gz" "$output.tar.gz"
+rm -rf "$work"
