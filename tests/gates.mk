@@ -1,0 +1,74 @@
+# Copyright (c) 2026, relay.pool contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# The checks. Included by the Makefile, which has the target `setup`; each target here can be run on its own.
+
+BIN ?= .venv/bin
+PYTHON := $(BIN)/python
+
+# Everything that the checks write lies here; the collection is the checkout, through .collections.
+GATES_CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/relay-pool/gates
+GATES_ENV := ANSIBLE_HOME=$(GATES_CACHE)/ansible ANSIBLE_COLLECTIONS_PATH=$(CURDIR)/.collections ANSIBLE_INJECT_FACT_VARS=false \
+	ANSIBLE_CONFIG=$(CURDIR)/ansible.cfg LC_ALL=C.UTF-8 NO_COLOR=1 \
+	MOLECULE_COMMAND_BORDERS=false PATH=$(CURDIR)/$(BIN):$$PATH
+
+# Scenario `pool` wants root and the embedded pool; SCENARIOS=default leaves it out.
+SCENARIOS ?= default pool
+# Arguments for pytest, for example PYTEST_ARGS="-k gguf -x"
+PYTEST_ARGS ?=
+PYTEST := $(GATES_ENV) $(PYTHON) -m pytest -q
+COVERAGE := --cov=plugins --cov-branch --cov-report=term:skip-covered
+# What cannot run is a failure here, not a skipped test; RELAY_REQUIRE_BINARIES=0 says otherwise.
+RELAY_REQUIRE_BINARIES ?= 1
+
+# How many machines ran before anything here started one.
+MACHINES_BEFORE := $(shell inventories/demo/bin/machines status 2>/dev/null | grep -c ' running$$')
+
+GATES := lint sanity docs-check molecule
+
+.PHONY: test tests $(GATES) unit integration pool
+
+# All checks. A failed one does not hide the others, and what pytest says comes last. The machines of the embedded pool
+# are left as they were found: up, or gone.
+test: demo-machines
+	@failed=; for gate in $(GATES); do $(MAKE) --no-print-directory $$gate || failed="$$failed $$gate"; done; \
+	$(MAKE) --no-print-directory tests || failed="$$failed tests"; \
+	if [ $(MACHINES_BEFORE) != 3 ]; then $(MAKE) --no-print-directory demo-down; fi; \
+	if [ -n "$$failed" ]; then echo "== FAILED:$$failed"; exit 1; fi
+
+lint: setup
+	@echo "== lint: ruff, ansible-lint with profile production, yamllint"
+	@failed=0; \
+	$(BIN)/ruff check --quiet --output-format concise . || failed=1; \
+	$(GATES_ENV) $(BIN)/ansible-lint --offline --nocolor -q || failed=1; \
+	$(BIN)/yamllint --strict . || failed=1; \
+	exit $$failed
+
+sanity: setup
+	@echo "== sanity: ansible-test sanity (the first run makes its environments, about two minutes)"
+	@$(PYTHON) tests/sanity.py
+
+docs-check: setup
+	@echo "== docs-check: what ansible-doc and ansible-galaxy make of the collection"
+	@$(GATES_ENV) $(PYTHON) tests/docs_check.py
+
+molecule: setup
+	@echo "== molecule: $(SCENARIOS)"
+	@for scenario in $(SCENARIOS); do $(GATES_ENV) $(BIN)/molecule test --scenario-name $$scenario || exit 1; done
+
+unit: setup
+	@echo "== unit: pytest with branch coverage"
+	@$(PYTEST) tests/unit $(COVERAGE) $(PYTEST_ARGS)
+
+integration: setup
+	@echo "== integration: pytest with llama.cpp's programs on the loopback"
+	@RELAY_REQUIRE_BINARIES=$(RELAY_REQUIRE_BINARIES) $(PYTEST) tests/integration $(PYTEST_ARGS)
+
+pool: setup
+	@echo "== pool: pytest with the embedded pool (needs root)"
+	@RELAY_REQUIRE_BINARIES=$(RELAY_REQUIRE_BINARIES) $(PYTEST) tests/pool $(PYTEST_ARGS)
+
+tests: setup
+	@echo "== unit, integration and pool: pytest with branch coverage"
+	@RELAY_REQUIRE_BINARIES=$(RELAY_REQUIRE_BINARIES) $(PYTEST) tests/unit tests/integration tests/pool $(COVERAGE) $(PYTEST_ARGS)
