@@ -40,7 +40,7 @@ def test_the_best_of_all_placements_is_found(data):
     n_items = data.draw(st.integers(1, 6))
     sizes = st.lists(st.integers(0, 5), min_size=n_items, max_size=n_items).map(tuple)
     slots = []
-    for _ in range(data.draw(st.integers(1, 4))):
+    for _try in range(data.draw(st.integers(1, 4))):
         room = {(first, last): data.draw(st.integers(-2, 12)) for first in (False, True) for last in (False, True)}
         flags = {name: data.draw(st.booleans()) for name in ("first_only", "may_hold_output", "output_alone")}
         slots.append(Slot(data.draw(sizes), room, 20, data.draw(sizes), data.draw(st.integers(0, 3)), **flags))
