@@ -39,9 +39,15 @@ fi
     exit 1
 }
 
-# shellcheck disable=SC2086  # the targets are words
-cmake -S "$source" -B "$work/build" "$@" >"$work/cmake.log" 2>&1 &&
-    cmake --build "$work/build" --parallel "$jobs" --target $targets >"$work/build.log" 2>&1 || {
+build() { # CMAKE_OPTION...
+    rm -rf "$work/build"
+    # shellcheck disable=SC2086  # the targets are words
+    cmake -S "$source" -B "$work/build" "$@" >"$work/cmake.log" 2>&1 &&
+        cmake --build "$work/build" --parallel "$jobs" --target $targets >"$work/build.log" 2>&1
+}
+
+# The quick way rests on how the source is laid out today; the plain way is the one that llama.cpp documents.
+build "-DCMAKE_PROJECT_INCLUDE=$(dirname "$0")/unity.cmake" "$@" || build "$@" || {
     grep -hE "error|Error" "$work/build.log" "$work/cmake.log" 2>/dev/null | head -20 >&2 || true
     tail -n 15 "$work/build.log" 2>/dev/null >&2 || tail -n 15 "$work/cmake.log" >&2
     echo "llama.cpp did not build; the whole log is in $work." >&2
