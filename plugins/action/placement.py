@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
@@ -13,6 +14,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.kv import CACHE_TYPES
 from ansible_collections.relay.pool.plugins.plugin_utils.placement import make_plan
 from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
+from ansible_collections.relay.pool.plugins.plugin_utils.sticky import UNREADABLE
 from ansible_collections.relay.pool.plugins.plugin_utils.table import plan_table
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
@@ -51,7 +53,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "metrics": {"type": "bool", "default": True},
     "log_verbosity": {"type": "int", "default": 4},
     "measured": {"type": "dict"},
-    "previous": {"type": "dict"},
+    "previous": {"type": "raw"},
 }
 
 
@@ -69,7 +71,7 @@ class ActionModule(ActionBase):
         nodes = options.pop("nodes")
         if nodes is None:
             nodes = _facts(task_vars or {}, [options["host"], *options["workers"]])
-        previous = options.get("previous")
+        previous = options["previous"] = _read_plan(options.get("previous"))
         for name in ("workers", "extra_args"):
             options[name] = tuple(options[name])
         try:
@@ -77,9 +79,9 @@ class ActionModule(ActionBase):
         except PoolError as exc:
             # A cause would be added to the message a second time.
             raise AnsibleActionFail(f"{exc}.") from None
-        result.update(changed=False, plan=plan, warnings=_warnings(plan))
+        result.update(changed=False, plan=plan, warnings=list(plan["warnings"]))
         if previous and previous.get("stages"):
-            before, after = plan_table({**previous, "kept": False}), plan_table({**plan, "kept": False})
+            before, after = _table(previous), _table(plan)
             if before != after:
                 result["diff"] = {
                     "before_header": "previous plan",
@@ -90,11 +92,22 @@ class ActionModule(ActionBase):
         return result
 
 
-def _warnings(plan):
-    """What an operator should see although the play goes on: a draft that was asked for and does not run among it."""
-    draft = plan["draft"]
-    dropped = not draft["enabled"] and draft["reason"] not in ("not_configured", "replica")
-    return [*plan["warnings"], *([f"no draft ({draft['reason']}): {draft['message']}"] if dropped else [])]
+def _read_plan(previous):
+    """A plan that is given as the text of its file. What is no plan counts as none: the next one replaces it."""
+    if isinstance(previous, str):
+        try:
+            previous = json.loads(previous)
+        except ValueError:
+            return None
+    return previous if isinstance(previous, dict) else None
+
+
+def _table(plan):
+    """The table of a plan; of a file that was edited by hand or cut short there may be none."""
+    try:
+        return plan_table({**plan, "kept": False})
+    except UNREADABLE:
+        return "a plan that cannot be read\n"
 
 
 def _facts(task_vars, names):

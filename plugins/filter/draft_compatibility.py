@@ -62,9 +62,10 @@ from ansible_collections.relay.pool.plugins.plugin_utils.draft import compatibil
 
 def draft_compatibility(target, draft, comparison=None):
     """Return the verdict as a dictionary."""
-    if not isinstance(target, dict) or not isinstance(draft, dict):
+    if not all(isinstance(value, dict) for value in (target, draft, comparison or {})):
         raise AnsibleFilterError(
-            "relay.pool.draft_compatibility: target and draft must be gguf results of relay.pool.gguf_info."
+            "relay.pool.draft_compatibility: target and draft must be gguf results of relay.pool.gguf_info, "
+            "comparison the comparison in one."
         )
     return compatibility(target, draft, comparison)
 

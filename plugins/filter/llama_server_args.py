@@ -52,13 +52,17 @@ _value:
 
 from ansible.errors import AnsibleFilterError
 from ansible_collections.relay.pool.plugins.plugin_utils import command_line
+from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 
 
 def llama_server_args(options):
     """Return the arguments as a list of strings."""
     if not isinstance(options, dict):
         raise AnsibleFilterError("relay.pool.llama_server_args: the input must be a dictionary of options.")
-    return command_line.llama_server_args(options)
+    try:
+        return command_line.llama_server_args(options)
+    except PoolError as exc:
+        raise AnsibleFilterError(f"relay.pool.llama_server_args: {exc}.") from None
 
 
 class FilterModule:

@@ -103,17 +103,23 @@ def memory_estimate(gguf, ctx_size=16384, parallel=1, cache_type_k="f16", cache_
     """Return the ledger as a dictionary."""
     if not isinstance(gguf, dict):
         raise AnsibleFilterError("relay.pool.memory_estimate: the input must be a result of relay.pool.gguf_info.")
-    if int(parallel) < 1 or int(ctx_size) < 1:
-        raise AnsibleFilterError(
-            f"relay.pool.memory_estimate: ctx_size is {ctx_size} and parallel {parallel}: both must be at least 1."
-        )
+    numbers = {}
+    for name, value in (("ctx_size", ctx_size), ("parallel", parallel), ("ubatch_size", ubatch_size)):
+        try:
+            numbers[name] = int(value)
+        except (TypeError, ValueError, OverflowError):
+            numbers[name] = 0
+        if numbers[name] < 1:
+            raise AnsibleFilterError(
+                f"relay.pool.memory_estimate: {name} is {value}: it must be an integer of at least 1."
+            )
     spec = ledger.ContextSpec(
-        ctx_size=int(ctx_size),
-        parallel=int(parallel),
+        ctx_size=numbers["ctx_size"],
+        parallel=numbers["parallel"],
         cache_type_k=cache_type_k,
         cache_type_v=cache_type_v or cache_type_k,
-        ubatch_size=int(ubatch_size),
-        n_outputs=int(parallel),
+        ubatch_size=numbers["ubatch_size"],
+        n_outputs=numbers["parallel"],
     )
     try:
         return ledger.memory_estimate(gguf, spec)

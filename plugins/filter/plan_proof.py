@@ -57,6 +57,7 @@ _value:
 
 from ansible.errors import AnsibleFilterError
 from ansible_collections.relay.pool.plugins.plugin_utils.proof import prove
+from ansible_collections.relay.pool.plugins.plugin_utils.sticky import UNREADABLE
 
 
 def plan_proof(plan, probe):
@@ -65,7 +66,12 @@ def plan_proof(plan, probe):
         raise AnsibleFilterError("relay.pool.plan_proof: the input must be a plan of relay.pool.placement.")
     if not isinstance(probe, dict) or "healthy" not in probe:
         raise AnsibleFilterError("relay.pool.plan_proof: the argument must be the probe of relay.pool.llama_probe.")
-    return prove(plan, probe)._asdict()
+    try:
+        return prove(plan, probe)._asdict()
+    except (*UNREADABLE, ZeroDivisionError) as exc:
+        raise AnsibleFilterError(
+            f"relay.pool.plan_proof: the plan or the probe lacks something or was edited by hand ({exc}): deploy again."
+        ) from None
 
 
 class FilterModule:

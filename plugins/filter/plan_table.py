@@ -35,13 +35,19 @@ _value:
 
 from ansible.errors import AnsibleFilterError
 from ansible_collections.relay.pool.plugins.plugin_utils import table
+from ansible_collections.relay.pool.plugins.plugin_utils.sticky import UNREADABLE
 
 
 def plan_table(plan):
     """Return the plan as text."""
     if not isinstance(plan, dict) or "stages" not in plan:
         raise AnsibleFilterError("relay.pool.plan_table: the input must be a plan of relay.pool.placement.")
-    return table.plan_table(plan)
+    try:
+        return table.plan_table(plan)
+    except UNREADABLE as exc:
+        raise AnsibleFilterError(
+            f"relay.pool.plan_table: the plan lacks something or was edited by hand ({exc}): plan again."
+        ) from None
 
 
 class FilterModule:

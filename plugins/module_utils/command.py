@@ -131,8 +131,9 @@ def run(
             env=clean_environment() if env is None else env,
             start_new_session=True,
         )
-    except OSError as exc:
-        return Result(None, "", "", f"{name} cannot be started: {exc.strerror or exc}")
+    except (OSError, ValueError) as exc:
+        # ValueError: an argument holds a NUL byte.
+        return Result(None, "", "", f"{name} cannot be started: {getattr(exc, 'strerror', None) or exc}")
     try:
         texts, held, timed_out, truncated = _read(process, deadline, max_bytes)
         if not held and not timed_out:

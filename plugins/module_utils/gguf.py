@@ -29,7 +29,7 @@ MAX_KEPT_TEXT_BYTES = 65536
 MAX_KEPT_ELEMENTS = 4096
 # No key and no vocabulary comes near; a number beyond is a damaged file.
 MAX_KEY_BYTES = 65535
-MAX_ARRAY_TEXTS = 1 << 24
+MAX_ARRAY_TEXTS = 1 << 21
 # How many elements a listener gets at once.
 BATCH_TEXTS = 4096
 BATCH_NUMBERS = 65536
@@ -275,7 +275,10 @@ def read_header(path: str, listeners=None) -> Header:
     Raises :class:`GgufError` for anything that is no usable GGUF file.
     """
     try:
-        info = os.stat(path)
+        try:
+            info = os.stat(path)
+        except ValueError as exc:  # a NUL byte, or half a character
+            raise GgufError(f"{path!r} is no path: {exc}.") from exc
         if not stat.S_ISREG(info.st_mode):
             kind = "a directory" if stat.S_ISDIR(info.st_mode) else "no regular file"
             raise GgufError(f"{path}: this is {kind}: give the path of a .gguf file.")

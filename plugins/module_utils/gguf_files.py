@@ -20,6 +20,10 @@ from ansible_collections.relay.pool.plugins.module_utils.gguf_reader import Gguf
 SHARD_NAME = re.compile(r"^(?P<prefix>.+)-(?P<number>[0-9]{5,10})-of-(?P<count>[0-9]{5,10})\.gguf$", re.S)
 
 
+# split.count is a 16-bit number.
+MAX_SHARDS = 65535
+
+
 @dataclass(frozen=True)
 class ModelFiles:
     """The headers of the shards that are there, the first shard first, and the names of those that are not."""
@@ -86,6 +90,8 @@ def read_files(path: str, listeners=None) -> ModelFiles:
     count = header.integer("split.count", 0)
     if count <= 1:
         return ModelFiles(path, (read_header(path, listeners) if later else header,), ())
+    if count > MAX_SHARDS:
+        raise GgufError(f"{path}: it claims {count} shards, at most {MAX_SHARDS} are possible: the file is damaged.")
     paths = shard_paths(path, count)
     missing = tuple(os.path.basename(shard) for shard in paths if not os.path.exists(shard))
     if not os.path.exists(paths[0]):

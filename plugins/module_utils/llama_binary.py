@@ -13,7 +13,7 @@ import os
 import re
 from typing import Any, Callable
 
-from ansible_collections.relay.pool.plugins.module_utils import command
+from ansible_collections.relay.pool.plugins.module_utils import command, small_files
 
 SERVER_NAMES = ("llama-server",)
 RPC_SERVER_NAMES = ("ggml-rpc-server", "rpc-server")  # the old name was used until late 2025
@@ -23,6 +23,7 @@ REMOVED = "has been removed"
 # "version: 0.6.0-dev (build 11434, commit abc)"; before that "version: 9002 (457e2288c)".
 _VERSION = re.compile(r"^version:\s*(\S+)\s*\((?:build\s+(\d+),\s*commit\s+)?([^)\s]+)\)", re.MULTILINE)
 _FLAG = re.compile(r"-{1,2}[A-Za-z0-9][\w-]*")
+_ENVIRONMENT = re.compile(r"\(env: (LLAMA_ARG_[A-Z0-9_]+)\)")
 _PROTOCOL = re.compile(r"#define\s+RPC_PROTO_(MAJOR|MINOR)_VERSION\s+(\d+)")
 _LIBRARY = re.compile(r"^libggml-([a-z]+)")
 LIBRARY_BACKENDS = {
@@ -108,6 +109,18 @@ def spec_types(options: list[tuple[list[str], str, str]]) -> list[str]:
     return []
 
 
+def environment_names(options: list[tuple[list[str], str, str]]) -> list[str]:
+    """Variables that the build takes options from, sorted: those of removed options too, since they stop the start."""
+    names = set()
+    for flags, _value, description in options:
+        for name in _ENVIRONMENT.findall(description):
+            names.add(name)
+            # Not in the help, but read for every option that can be turned off (common/arg.cpp).
+            if any(flag.startswith("--no-") for flag in flags):
+                names.add(name.replace("LLAMA_ARG_", "LLAMA_ARG_NO_", 1))
+    return sorted(names)
+
+
 def find(bin_dir: str, names: tuple[str, ...]) -> str | None:
     for name in names:
         path = os.path.join(bin_dir, name)
@@ -147,8 +160,8 @@ def rpc_protocol(bin_dir: str) -> str | None:
     """
     for folder in (bin_dir, os.path.join(os.path.dirname(bin_dir.rstrip("/")), "include")):
         try:
-            with open(os.path.join(folder, "ggml-rpc.h"), encoding="utf-8", errors="replace") as handle:
-                parts = dict(_PROTOCOL.findall(handle.read()))
+            header = small_files.read_bytes(os.path.join(folder, "ggml-rpc.h"))
+            parts = dict(_PROTOCOL.findall(header.decode("utf-8", "replace")))
         except OSError:
             continue
         if len(parts) == 2:
@@ -185,6 +198,7 @@ def describe(
         "backends": library_backends(bin_dir) or linked_backends(server),
         "flags": supported_flags(options),
         "spec_types": spec_types(options),
+        "environment": environment_names(options),
         "server": server,
         "rpc_server": find(bin_dir, RPC_SERVER_NAMES),
         "fit_params": find(bin_dir, FIT_PARAMS_NAMES),

@@ -15,13 +15,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MIB = 1024 * 1024
+# No line of interest is longer; on rubbish without line breaks the patterns would take for ever.
+MAX_LINE_CHARACTERS = 4096
 KINDS = {"model": "weights", "KV": "kv", "RS": "recurrent", "compute": "compute", "output": "output"}
 
 _BUFFER = re.compile(
     r"\b\w+:\s+(?P<device>\S+)\s+(?:(?P<kind>model|KV|RS|compute|output)|DSV4 \S+ (?P<state>state)) buffer size\s*=\s*"
-    r"(?P<mib>\d+(?:\.\d+)?) MiB"
+    r"(?P<mib>\d{1,12}(?:\.\d{1,6})?) MiB"
 )
-_LAYER = re.compile(r"load_tensors: layer\s+(\d+) assigned to device ([^\s,]+)")
+_LAYER = re.compile(r"load_tensors: layer\s+(\d{1,6}) assigned to device ([^\s,]+)")
 _DEVICE = re.compile(r"using device (\S+) \(([^)]*)\)")
 _ENDPOINT = re.compile(r"\[([^\[\]]+:\d+)\]$")
 _HOST_PORT = re.compile(r"^[^\s:]+:\d+$")
@@ -144,7 +146,7 @@ def parse(text: str) -> LoadLog:
     (``RPC0[10.0.0.2:50052]``), layers count them over all workers (``RPC1``); ``endpoint`` is the same in both.
     """
     reader = _Reader()
-    for line in text.splitlines():
+    for line in (whole[:MAX_LINE_CHARACTERS] for whole in text.splitlines()):
         if reader.structure(line) or reader.speculation(line) or reader.log.complete:
             continue
         reader.placement(line)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import socket
 import time
 import urllib.error
@@ -17,7 +18,10 @@ import urllib.request
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.relay.pool.plugins.module_utils import deadline
+
 MAX_BODY_BYTES = 16 * 1024 * 1024
+MAX_SHOWN_CHARACTERS = 300
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,13 @@ class Answer:
     refused: bool = False
 
 
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """llama-server never redirects, and the key must not follow whoever does."""
+
+    def redirect_request(self, *_args: Any) -> None:
+        return None
+
+
 class Client:
     """Talks to one ``llama-server``. ``timeout`` is in seconds and per request."""
 
@@ -39,42 +50,70 @@ class Client:
         self._headers = {"Content-Type": "application/json"}
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key}"
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect())
 
     def request(self, path: str, data: dict[str, Any] | None = None, timeout: float | None = None) -> Answer:
+        """The answer to one request, which takes ``timeout`` seconds at most, however slowly the bytes come."""
         limit = self.timeout if timeout is None else timeout
-        body = None if data is None else json.dumps(data).encode("utf-8")
-        request = urllib.request.Request(self.url + path, data=body, headers=self._headers)
         try:
-            with self._opener.open(request, timeout=limit) as response:
-                return Answer(response.status, _json(response.read(MAX_BODY_BYTES)), None)
-        except urllib.error.HTTPError as exc:
-            parsed = _json(exc.read(MAX_BODY_BYTES))
-            return Answer(exc.code, parsed, f"{path} answered {exc.code}{_message(parsed)}")
+            return deadline.within(limit, lambda: self._request(path, data, limit))
+        except (deadline.DeadlineError, socket.timeout):
+            return Answer(None, None, f"{path} gave no answer within {limit:g} s")
         except urllib.error.URLError as exc:
             refused = isinstance(exc.reason, ConnectionRefusedError)
             if isinstance(exc.reason, socket.timeout):
                 return Answer(None, None, f"{path} gave no answer within {limit:g} s")
             reason = getattr(exc.reason, "strerror", None) or exc.reason
             return Answer(None, None, f"{path} cannot be reached: {reason}", refused)
-        except socket.timeout:
-            return Answer(None, None, f"{path} gave no answer within {limit:g} s")
         except (OSError, http.client.HTTPException) as exc:
-            return Answer(None, None, f"{path} broke off: {exc or type(exc).__name__}")
+            return Answer(None, None, f"{path} broke off: {_shown(str(exc) or type(exc).__name__)}")
+        except (ValueError, OverflowError):
+            # Not the words of the exception: they quote the header with the key.
+            return Answer(
+                None, None, f"{path} cannot be asked for: the URL or the API key holds what HTTP cannot carry"
+            )
+
+    def _request(self, path: str, data: dict[str, Any] | None, timeout: float) -> Answer:
+        body = None if data is None else json.dumps(data).encode("utf-8")
+        request = urllib.request.Request(self.url + path, data=body, headers=self._headers)
+        try:
+            response = self._opener.open(request, timeout=timeout)
+        except urllib.error.HTTPError as exc:
+            response = exc
+        with response:
+            status, parsed = response.getcode(), _json(response.read(MAX_BODY_BYTES))
+        return Answer(status, parsed, None if status == 200 else f"{path} answered {status}{_message(parsed)}")
+
+
+def _shown(text: str) -> str:
+    """What a stranger sent, fit for one line of a message."""
+    return repr(text[:MAX_SHOWN_CHARACTERS])[1:-1]
 
 
 def _json(body: bytes) -> Any:
     try:
         return json.loads(body.decode("utf-8", "replace"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
+
+
+def _number(value: Any, kind: type = float) -> Any:
+    """``value`` where it is a finite number, of whole numbers only for ``int``, else None."""
+    if isinstance(value, bool) or not isinstance(value, (int, kind)) or not math.isfinite(value):
+        return None
+    return value
+
+
+def _words(value: Any) -> str | None:
+    """``value`` where it is a text, without halves of characters, which no JSON of ours could carry."""
+    return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else None
 
 
 def _message(parsed: Any) -> str:
     """llama-server's own words in an error body."""
     error = parsed.get("error") if isinstance(parsed, dict) else None
     text = error.get("message") if isinstance(error, dict) else error
-    return f": {text}" if text else ""
+    return f": {_shown(str(text))}" if text else ""
 
 
 def read_health(client: Client) -> Answer:
@@ -86,8 +125,16 @@ def read_slots(client: Client) -> list[dict[str, Any]]:
     answer = client.request("/slots", timeout=min(client.timeout, 10.0))
     if answer.status != 200 or not isinstance(answer.body, list):
         return []
-    keys = ("id", "n_ctx", "speculative", "is_processing")
-    return [{key: slot.get(key) for key in keys} for slot in answer.body if isinstance(slot, dict)]
+    return [
+        {
+            "id": _number(slot.get("id"), int),
+            "n_ctx": _number(slot.get("n_ctx"), int),
+            "speculative": slot.get("speculative") is True,
+            "is_processing": slot.get("is_processing") is True,
+        }
+        for slot in answer.body
+        if isinstance(slot, dict)
+    ]
 
 
 def read_props(client: Client) -> dict[str, Any]:
@@ -108,9 +155,7 @@ def complete(client: Client, prompt: str, max_tokens: int, temperature: float) -
 
 
 def _text(answer: Answer) -> str | None:
-    if answer.status == 200 and isinstance(answer.body, dict) and isinstance(answer.body.get("content"), str):
-        return answer.body["content"]
-    return None
+    return _words(answer.body.get("content")) if answer.status == 200 and isinstance(answer.body, dict) else None
 
 
 def empty() -> dict[str, Any]:
@@ -136,11 +181,11 @@ def empty() -> dict[str, Any]:
 def _fill_timings(result: dict[str, Any], timings: Any) -> None:
     if not isinstance(timings, dict):
         return
-    result["tokens_per_second"] = timings.get("predicted_per_second")
-    result["prompt_tokens_per_second"] = timings.get("prompt_per_second")
+    result["tokens_per_second"] = _number(timings.get("predicted_per_second"))
+    result["prompt_tokens_per_second"] = _number(timings.get("prompt_per_second"))
     # llama-server names the draft only when it drafted; a completion without these drafted nothing.
-    result["draft_n"] = timings.get("draft_n", 0)
-    result["draft_n_accepted"] = timings.get("draft_n_accepted", 0)
+    result["draft_n"] = _number(timings.get("draft_n", 0), int)
+    result["draft_n_accepted"] = _number(timings.get("draft_n_accepted", 0), int)
 
 
 def probe(
@@ -167,13 +212,13 @@ def probe(
     props = read_props(client)
     settings = props.get("default_generation_settings")
     result.update(state="ready", healthy=True, slots=slots)
-    result["build_info"] = props.get("build_info")
-    result["model_path"] = props.get("model_path")
+    result["build_info"] = _words(props.get("build_info"))
+    result["model_path"] = _words(props.get("model_path"))
     if slots:
-        result["speculative"] = all(bool(slot["speculative"]) for slot in slots)
+        result["speculative"] = all(slot["speculative"] for slot in slots)
         result["n_ctx"] = slots[0]["n_ctx"]
     elif isinstance(settings, dict):
-        result["n_ctx"] = settings.get("n_ctx")
+        result["n_ctx"] = _number(settings.get("n_ctx"), int)
     if not with_completion:
         return result
     started = time.monotonic()

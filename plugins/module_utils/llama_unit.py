@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any, Callable
 
-from ansible_collections.relay.pool.plugins.module_utils import command, units
+from ansible_collections.relay.pool.plugins.module_utils import command, llama_log, units
 
 # A pool that has served for weeks logs much; what is read for buffers stands at the start of the invocation.
 HEAD_BYTES = 8 * 1024 * 1024
@@ -63,7 +63,7 @@ def read_log(
 def error_lines(text: str, keep: int = TAIL_KEPT) -> list[str]:
     """The last lines that look like trouble: level E or W, or words of failure where there is no level."""
     found = []
-    for line in text.splitlines():
+    for line in (whole[: llama_log.MAX_LINE_CHARACTERS] for whole in text.splitlines()):
         prefix = _LOG_PREFIX.match(line)
         if (prefix and prefix.group(1) in "EW") or (not prefix and _ERROR_WORDS.search(line)):
             found.append(line.strip()[:500])

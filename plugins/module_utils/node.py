@@ -18,10 +18,14 @@ from ansible_collections.relay.pool.plugins.module_utils import (
     network,
     nvidia,
     overrides,
+    small_files,
     sockets,
     units,
 )
 
+# A tool that prints rubbish must not fill the facts with it.
+MAX_MESSAGES = 16
+MAX_MESSAGE_CHARACTERS = 500
 DEFAULT_UNITS = ("relay-rpc.service", "relay-llama.service")
 
 
@@ -46,7 +50,10 @@ class _Errors:
         self.entries: list[dict[str, str]] = []
 
     def add(self, probe: str, messages: list[str]) -> None:
-        self.entries += [{"probe": probe, "message": message} for message in messages if message]
+        said = [message[:MAX_MESSAGE_CHARACTERS] for message in messages if message]
+        if len(said) > MAX_MESSAGES:
+            said[MAX_MESSAGES:] = [f"and {len(said) - MAX_MESSAGES} messages more"]
+        self.entries += [{"probe": probe, "message": message} for message in said]
 
     def guard(self, probe: str, function: Callable[[], Any], fallback: Any) -> Any:
         try:
@@ -59,8 +66,7 @@ class _Errors:
 def read_machine_id(paths: tuple = ("/etc/machine-id", "/var/lib/dbus/machine-id")) -> Any:
     for path in paths:
         try:
-            with open(path, encoding="ascii", errors="replace") as handle:
-                text = handle.read().strip()
+            text = small_files.read_bytes(path).decode("ascii", "replace").strip()
         except OSError:
             continue
         if text and text != "uninitialized":

@@ -36,6 +36,9 @@ PCI_VENDOR = "0x10de"
 # Reasons under which a missing memory.total means "the part has no memory of its own".
 UNIFIED_REASONS = ("n_a", "not_supported")
 
+# More digits than any count of MiB has are no number.
+_DIGITS = re.compile(r"[0-9]{1,12}\Z")
+MAX_SHOWN_CHARACTERS = 40
 _NO_VALUE = re.compile(r"^\[(.*)\]$|^(N/A)$")
 
 
@@ -53,10 +56,9 @@ def _number(value: str) -> tuple[int | None, str | None]:
     reason = no_value_reason(value)
     if reason:
         return None, reason
-    try:
+    if _DIGITS.match(value):
         return int(value), None
-    except ValueError:
-        return None, f"unreadable value {value!r}"
+    return None, f"unreadable value {value[:MAX_SHOWN_CHARACTERS]!r}"
 
 
 def split_rows(text: str, fields: tuple[str, ...]) -> tuple[list[dict[str, str]], list[str]]:
@@ -87,13 +89,22 @@ def parse_gpus(text: str, meminfo: dict[str, int]) -> tuple[list[dict[str, Any]]
     """GPUs in the CSV and the messages in it that are no GPU."""
     rows, messages = split_rows(text, FIELDS)
     gpus: list[dict[str, Any]] = []
+    seen: set[int] = set()
     for row in rows:
         index, bad_index = _number(row["index"])
         if index is None:
             messages.append(f"a GPU row has no index ({bad_index}): {row['name']}")
             continue
+        if index in seen:
+            messages.append(f"two GPU rows have the index {index}: {row['name']}")
+            continue
+        seen.add(index)
         total_mib, total_reason = _number(row["memory.total"])
         free_mib, free_reason = _number(row["memory.free"])
+        if total_mib == 0:
+            total_mib, free_mib, total_reason = None, None, "nvidia-smi reports a memory of 0 MiB"
+        elif total_mib is not None and free_mib is not None and free_mib > total_mib:
+            free_mib, free_reason = None, f"nvidia-smi reports {free_mib} MiB free of {total_mib} MiB"
         refusal = _placeable(row)
         unified = total_reason in UNIFIED_REASONS and refusal is None
         total = None if total_mib is None else total_mib * MIB
@@ -145,7 +156,9 @@ def add_own_memory(gpus: list[dict[str, Any]], text: str, pids: Iterable[int]) -
 
 def find_tool() -> str | None:
     """Path of nvidia-smi, also where a login shell of root does not look."""
-    return shutil.which("nvidia-smi", path=os.pathsep.join([os.environ.get("PATH", ""), SEARCH_PATH]))
+    # An empty entry of PATH means the current directory, whoever may write there.
+    folders = [*os.environ.get("PATH", "").split(os.pathsep), *SEARCH_PATH.split(os.pathsep)]
+    return shutil.which("nvidia-smi", path=os.pathsep.join(folder for folder in folders if os.path.isabs(folder)))
 
 
 def pci_gpus(root: str = PCI_DEVICES) -> list[str]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 MEMORY_FIELDS = {"total_bytes": int, "available_bytes": int, "bandwidth_bytes_per_second": int}
@@ -25,26 +26,47 @@ GPU_FIELDS = {
     "reason": str,
     "bandwidth_bytes_per_second": int,
 }
+# Facts that a probe may leave null, so that null can be meant.
+NULLABLE = frozenset(
+    (
+        "total_bytes",
+        "available_bytes",
+        "bandwidth_bytes_per_second",
+        "uuid",
+        "bus_id",
+        "driver",
+        "memory_total_bytes",
+        "memory_free_bytes",
+        "reason",
+    )
+)
+# Nothing could be computed with a 0 here.
+POSITIVE = frozenset(("threads", "physical_cores", "bandwidth_bytes_per_second"))
+_DIGITS = re.compile(r"[0-9]{1,20}\Z")
 TRUE_WORDS = ("true", "yes", "on", "1")
 FALSE_WORDS = ("false", "no", "off", "0")
 
 
 def _value(path: str, value: Any, kind: type) -> Any:
-    """``value`` as ``kind``; None stays None. Raises ValueError with the path and the way out."""
+    """``value`` as ``kind``; None stays None where it can be meant. Raises ValueError with the path and the way out."""
     if value is None:
-        return None
+        if path.rpartition(".")[2] in NULLABLE:
+            return None
+        raise ValueError(f"overrides.{path} is null, which it cannot be: leave it out or give it a value")
     if kind is int:
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-            return value
-        if isinstance(value, str) and value.strip().isdigit():
-            return int(value)
-        raise ValueError(f"overrides.{path} is {value!r}: it must be a whole number, 0 or more")
+        least = 1 if path.rpartition(".")[2] in POSITIVE else 0
+        number = int(value) if isinstance(value, str) and _DIGITS.match(value.strip()) else value
+        if isinstance(number, int) and not isinstance(number, bool) and number >= least:
+            return number
+        raise ValueError(f"overrides.{path} is {value!r}: it must be a whole number, {least} or more")
     if kind is bool:
         if isinstance(value, bool):
             return value
         if str(value).lower() in TRUE_WORDS + FALSE_WORDS:
             return str(value).lower() in TRUE_WORDS
         raise ValueError(f"overrides.{path} is {value!r}: it must be true or false")
+    if isinstance(value, (dict, list, bool)):
+        raise ValueError(f"overrides.{path} is {value!r}: it must be a text")
     return str(value)
 
 
@@ -94,9 +116,9 @@ def _apply_gpus(gpus: list[dict[str, Any]], entries: Any, done: list[str]) -> No
     if not isinstance(entries, list):
         raise ValueError(f"overrides.gpus is {entries!r}: it must be a list of dictionaries with index")
     for entry in entries:
-        index = _value("gpus.index", entry.get("index") if isinstance(entry, dict) else None, int)
-        if index is None:
+        if not isinstance(entry, dict) or entry.get("index") is None:
             raise ValueError(f"overrides.gpus holds {entry!r}: every entry needs the index of its GPU")
+        index = _value("gpus.index", entry["index"], int)
         gpu = next((g for g in gpus if g["index"] == index), None)
         if gpu is None:
             gpu = new_gpu(index)
@@ -105,6 +127,8 @@ def _apply_gpus(gpus: list[dict[str, Any]], entries: Any, done: list[str]) -> No
         _apply(gpu, {k: v for k, v in entry.items() if k != "index"}, GPU_FIELDS, path, done)
         if f"{path}.memory_free_bytes" in done:
             gpu["memory_own_bytes"] = 0
+        if None not in (gpu["memory_total_bytes"], gpu["memory_free_bytes"]):
+            gpu["memory_free_bytes"] = min(gpu["memory_free_bytes"], gpu["memory_total_bytes"])
         if "reason" not in entry and ("placeable" in entry or "memory_free_bytes" in entry):
             # The reason belonged to what the probe read.
             gpu["reason"] = None if gpu["placeable"] else "set by overrides"

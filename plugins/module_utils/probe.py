@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.relay.pool.plugins.module_utils import llama_log, llama_server, llama_unit
+from ansible_collections.relay.pool.plugins.module_utils import llama_log, llama_server, llama_unit, small_files
 
 TOOL_TIMEOUT_SECONDS = 20.0
 
@@ -35,11 +35,13 @@ def read_key(options: Options) -> tuple[str, str | None]:
     if not options.api_key_file:
         return "", None
     try:
-        with open(options.api_key_file, encoding="utf-8") as handle:
-            keys = [line.strip() for line in handle if line.strip()]
-    except (OSError, UnicodeDecodeError) as exc:
-        reason = getattr(exc, "strerror", None) or exc
-        return "", f"api_key_file {options.api_key_file} cannot be read: {reason}"
+        lines = small_files.read_bytes(options.api_key_file).decode("utf-8").splitlines()
+    except OSError as exc:
+        return "", f"api_key_file {options.api_key_file} cannot be read: {exc.strerror or exc}"
+    except UnicodeDecodeError:
+        # The exception would quote the file.
+        return "", f"api_key_file {options.api_key_file} cannot be read: it is no UTF-8 text"
+    keys = [line.strip() for line in lines if line.strip()]
     if not keys:
         return "", f"api_key_file {options.api_key_file} holds no key"
     return keys[0], None

@@ -17,13 +17,14 @@ Protocol: command u8, size u64 little endian, payload; the answer is size u64, p
 
 from __future__ import annotations
 
+import re
 import socket
 import statistics
 import struct
 import time
 from typing import Any, Callable
 
-from ansible_collections.relay.pool.plugins.module_utils import sockets
+from ansible_collections.relay.pool.plugins.module_utils import deadline, sockets
 
 NO_HELLO = b"\xff"
 CMD_HELLO = 14
@@ -35,6 +36,7 @@ KNOWN_MAJOR = 7
 MAX_DEVICES = 64
 MAX_ANSWER_BYTES = 1024
 RTT_SAMPLES = 3
+_PORT = re.compile(r"[0-9]{1,5}\Z")
 
 
 class NotRpc(Exception):
@@ -44,18 +46,23 @@ class NotRpc(Exception):
 def parse_endpoint(endpoint: str) -> tuple[str, int]:
     """``10.0.0.24:50052`` -> (host, port). Raises ValueError; IPv6 is none that llama.cpp can use."""
     host, colon, port = endpoint.rpartition(":")
-    if not colon or not host or ":" in host or not port.isdigit() or not 0 < int(port) < 65536:
+    if not colon or not host or re.search(r"[:\s\0]", host) or not _PORT.match(port) or not 0 < int(port) < 65536:
         raise ValueError(f"endpoint is {endpoint!r}: it must be IPv4:port such as 10.0.0.24:50052")
     return host, int(port)
 
 
-def _receive(sock: socket.socket, size: int, deadline: float) -> bytes:
+def _left(end: float) -> float:
+    """Seconds until ``end`` on the monotonic clock. Raises socket.timeout when there are none."""
+    seconds = end - time.monotonic()
+    if seconds <= 0:
+        raise socket.timeout("timed out")
+    return seconds
+
+
+def _receive(sock: socket.socket, size: int, end: float) -> bytes:
     data = b""
     while len(data) < size:
-        remaining = deadline - time.monotonic()
-        if remaining <= 0:
-            raise socket.timeout("timed out")
-        sock.settimeout(remaining)
+        sock.settimeout(_left(end))
         chunk = sock.recv(size - len(data))
         if not chunk:
             raise NotRpc("it closed the connection in the middle of an answer")
@@ -63,22 +70,23 @@ def _receive(sock: socket.socket, size: int, deadline: float) -> bytes:
     return data
 
 
-def _command(sock: socket.socket, number: int, payload: bytes, deadline: float) -> bytes:
+def _command(sock: socket.socket, number: int, payload: bytes, end: float) -> bytes:
+    sock.settimeout(_left(end))
     sock.sendall(struct.pack("<BQ", number, len(payload)) + payload)
-    size = struct.unpack("<Q", _receive(sock, 8, deadline))[0]
+    size = struct.unpack("<Q", _receive(sock, 8, end))[0]
     if size > MAX_ANSWER_BYTES:
         raise NotRpc("it answers with something else than the RPC protocol")
-    return _receive(sock, size, deadline)
+    return _receive(sock, size, end)
 
 
 def _reset_on_close(sock: socket.socket, on: bool) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", int(on), 0))
 
 
-def _connect(host: str, port: int, timeout: float) -> tuple[socket.socket, float]:
+def _connect(host: str, port: int, end: float) -> tuple[socket.socket, float]:
     """A connection and the seconds it took to make it."""
     start = time.monotonic()
-    sock = socket.create_connection((host, port), timeout=timeout)
+    sock = socket.create_connection((host, port), timeout=_left(end))
     return sock, time.monotonic() - start
 
 
@@ -89,14 +97,14 @@ def held_here(address: str, port: int, read: Callable[[], list[sockets.TcpSocket
     )
 
 
-def _knock(sock: socket.socket, timeout: float) -> tuple[str, str | None]:
+def _knock(sock: socket.socket, end: float) -> tuple[str, str | None]:
     """State after the one byte that is no HELLO: ``idle``, ``busy`` or ``not_rpc``, and why."""
     try:
-        sock.settimeout(timeout)
+        sock.settimeout(_left(end))
         sock.sendall(NO_HELLO)
         answer = sock.recv(64)
     except socket.timeout:
-        return "busy", f"it accepts connections and says nothing within {timeout:g} s: another client holds it"
+        return "busy", "it accepts connections and says nothing in time: another client holds it"
     except OSError:
         return "idle", None  # it closed with our byte unread, as an idle worker may
     if answer:
@@ -104,10 +112,9 @@ def _knock(sock: socket.socket, timeout: float) -> tuple[str, str | None]:
     return "idle", None
 
 
-def _interview(sock: socket.socket, timeout: float) -> tuple[str, list[dict[str, int]]]:
+def _interview(sock: socket.socket, end: float) -> tuple[str, list[dict[str, int]]]:
     """(protocol, devices) of an idle worker."""
-    deadline = time.monotonic() + timeout
-    hello = _command(sock, CMD_HELLO, bytes(CAPS_BYTES), deadline)
+    hello = _command(sock, CMD_HELLO, bytes(CAPS_BYTES), end)
     if len(hello) < 3:
         raise NotRpc("its answer to HELLO holds no version")
     major, minor, patch = hello[:3]
@@ -115,11 +122,11 @@ def _interview(sock: socket.socket, timeout: float) -> tuple[str, list[dict[str,
     devices: list[dict[str, int]] = []
     if major != KNOWN_MAJOR:
         return protocol, devices
-    count = _command(sock, CMD_DEVICE_COUNT, b"", deadline)
+    count = _command(sock, CMD_DEVICE_COUNT, b"", end)
     if len(count) != 4 or struct.unpack("<I", count)[0] > MAX_DEVICES:
         raise NotRpc("its device count cannot be read")
     for index in range(struct.unpack("<I", count)[0]):
-        answer = _command(sock, CMD_GET_DEVICE_MEMORY, struct.pack("<I", index), deadline)
+        answer = _command(sock, CMD_GET_DEVICE_MEMORY, struct.pack("<I", index), end)
         if len(answer) != 16:
             raise NotRpc(f"the memory of its device {index} cannot be read")
         free, total = struct.unpack("<QQ", answer)
@@ -133,12 +140,12 @@ def _result(state: str, error: str | None = None, **found: Any) -> dict[str, Any
     return result
 
 
-def _round_trip(host: str, port: int, timeout: float, first: float) -> float:
+def _round_trip(host: str, port: int, end: float, first: float) -> float:
     """Median of several TCP connects in seconds; only an idle worker gets the extra ones."""
     samples = [first]
     for _attempt in range(RTT_SAMPLES - 1):
         try:
-            sock, seconds = _connect(host, port, timeout)
+            sock, seconds = _connect(host, port, end)
         except OSError:
             break
         sock.close()
@@ -153,17 +160,20 @@ def ping(
 ) -> dict[str, Any]:
     """State of the worker at ``endpoint``: ``idle``, ``busy``, ``unreachable`` or ``not_rpc``.
 
-    ``timeout`` is in seconds and per step. Raises ValueError for an endpoint that cannot be meant.
+    ``timeout`` is in seconds and for all of it. Raises ValueError for an endpoint or a timeout that cannot be meant.
     """
     name, port = parse_endpoint(endpoint)
+    end = time.monotonic() + deadline.check_timeout(timeout)
     try:
-        host = socket.gethostbyname(name)  # IPv4 only, as llama.cpp does it
-    except OSError as exc:
+        host = deadline.within(timeout, lambda: socket.gethostbyname(name))  # IPv4 only, as llama.cpp does it
+    except deadline.DeadlineError:
+        return _result("unreachable", f"{endpoint} cannot be reached: {name} was not resolved within {timeout:g} s")
+    except (OSError, UnicodeError) as exc:  # UnicodeError: a label that no name may have
         return _result("unreachable", f"{endpoint} cannot be reached: {name} has no IPv4 address ({exc})")
     if held_here(host, port, read):
         return _result("busy", f"{endpoint} is busy: this machine holds a connection to it")
     try:
-        sock, first = _connect(host, port, timeout)
+        sock, first = _connect(host, port, end)
     except socket.timeout:
         return _result(
             "unreachable",
@@ -173,14 +183,14 @@ def ping(
     except OSError as exc:
         return _result("unreachable", f"{endpoint} cannot be reached: {exc.strerror or exc}")
     with sock:
-        state, reason = _knock(sock, timeout)
+        state, reason = _knock(sock, end)
     if state != "idle":
         return _result(state, f"{endpoint} is {state}: {reason}", rtt_seconds=first)
     try:
-        sock, _seconds = _connect(host, port, timeout)
+        sock, _seconds = _connect(host, port, end)
         with sock:
             _reset_on_close(sock, True)
-            protocol, devices = _interview(sock, timeout)
+            protocol, devices = _interview(sock, end)
             _reset_on_close(sock, False)
     except socket.timeout:
         return _result("busy", f"{endpoint} is busy: another client came first", rtt_seconds=first)
@@ -193,5 +203,5 @@ def ping(
     error = None
     if not protocol.startswith(f"{KNOWN_MAJOR}."):
         error = f"{endpoint} speaks RPC protocol {protocol}, whose device list cannot be read by this module"
-    rtt = _round_trip(host, port, timeout, first)
+    rtt = _round_trip(host, port, end, first)
     return _result("idle", error, protocol=protocol, devices=devices, rtt_seconds=rtt)

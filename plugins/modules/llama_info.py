@@ -49,7 +49,7 @@ llama:
   type: dict
   contains:
     bin_dir:
-      description: As given.
+      description: Directory of the build, links resolved.
       returned: success
       type: str
     version:
@@ -89,6 +89,11 @@ llama:
       returned: success
       type: list
       elements: str
+    environment:
+      description: Environment variables that the build takes options from.
+      returned: success
+      type: list
+      elements: str
     server:
       description: Path of C(llama-server).
       returned: success
@@ -104,7 +109,7 @@ llama:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.relay.pool.plugins.module_utils import llama_binary
+from ansible_collections.relay.pool.plugins.module_utils import deadline, llama_binary
 
 
 def main() -> None:
@@ -116,8 +121,9 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
+        deadline.check_timeout(module.params["timeout"])
         found = llama_binary.describe(module.params["bin_dir"], module.params["timeout"])
-    except llama_binary.LlamaBinaryError as exc:
+    except (llama_binary.LlamaBinaryError, ValueError) as exc:
         module.fail_json(msg=str(exc))
     module.exit_json(changed=False, llama=found)
 

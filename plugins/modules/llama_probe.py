@@ -191,7 +191,7 @@ probe:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.relay.pool.plugins.module_utils import probe
+from ansible_collections.relay.pool.plugins.module_utils import deadline, probe
 
 
 def main() -> None:
@@ -212,6 +212,12 @@ def main() -> None:
     )
     if not module.params["url"].startswith(("http://", "https://")):
         module.fail_json(msg=f"url is {module.params['url']!r}: it must start with http:// or https://")
+    if module.params["max_tokens"] < 1:
+        module.fail_json(msg=f"max_tokens is {module.params['max_tokens']}: it must be at least 1")
+    try:
+        deadline.check_timeout(module.params["timeout"])
+    except ValueError as exc:
+        module.fail_json(msg=str(exc))
     module.exit_json(changed=False, probe=probe.run(probe.Options(**module.params)))
 
 

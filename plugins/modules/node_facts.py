@@ -177,7 +177,7 @@ ansible_facts:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.relay.pool.plugins.module_utils import node
+from ansible_collections.relay.pool.plugins.module_utils import deadline, node
 
 
 def main() -> None:
@@ -195,6 +195,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
+        deadline.check_timeout(module.params["timeout"])
         facts = node.gather(node.Options(**module.params))
     except ValueError as exc:
         module.fail_json(msg=str(exc))

@@ -181,7 +181,8 @@ options:
     description:
       - The plan that runs. It is kept while everything that decides is the same and it still fits.
       - Free memory does not decide, as it changes while the pool runs.
-    type: dict
+      - A dictionary, or the text of C(plan.json). What cannot be read counts as no plan.
+    type: raw
 seealso:
   - module: relay.pool.node_facts
   - module: relay.pool.gguf_info

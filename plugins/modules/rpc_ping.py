@@ -26,7 +26,7 @@ options:
     type: str
     required: true
   timeout:
-    description: Seconds that each step may take.
+    description: Seconds that the whole question may take.
     type: float
     default: 2
 seealso:

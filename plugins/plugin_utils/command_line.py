@@ -21,32 +21,66 @@ OWNED = frozenset(
         "--verbosity", "--log-verbosity", "--api-key-file", "-ot", "--override-tensor", "-cmoe", "--cpu-moe", "-ncmoe",
         "--n-cpu-moe", "-nkvo", "--no-kv-offload", "-kvo", "--kv-offload", "--swa-full", "-md", "--model-draft", "-hf",
         "-hfr", "--hf-repo", "-hfd", "-hfrd", "--hf-repo-draft", "-mu", "--model-url", "-devd", "-ngld", "-td", "-ctkd",
-        "-ctvd", "-otd", "-cmoed", "-ncmoed", "-cd", "--list-devices",
+        "-ctvd", "-otd", "-cmoed", "-ncmoed", "-cd", "--list-devices", "-ncffn", "--n-cpu-ffn", "-tbd", "-Cd", "-Crd",
+        "-Cbd", "-dr", "--docker-repo", "-hff", "--hf-file", "--models-dir", "--models-preset",
     )
 )  # fmt: skip
+# They name a model, and some a draft, to be loaded from the internet.
+PRESETS = ("--fim-", "--gpt-oss-", "--vision-gemma-", "--embd-gemma-")
+# The proof reads sizes from the journal, /slots and a completion over plain HTTP.
+BLINDING = frozenset(
+    (
+        "-v", "--verbose", "--log-verbose", "--log-disable", "--log-file", "--log-jsonl", "--no-slots", "--api-prefix",
+        "--ssl-key-file", "--ssl-cert-file", "--embedding", "--embeddings", "--rerank", "--reranking",
+    )
+)  # fmt: skip
+# llama-server would print something and end, and systemd start it again for ever.
+ENDING = frozenset(("-h", "--help", "--usage", "--version", "-cl", "--cache-list", "--completion-bash"))
+READABLE_KEYS = {"--api-key": "use api_key_file", "--hf-token": "leave it out", "-hft": "leave it out"}
 
 
-def check_extra_args(extra_args: Sequence[str]) -> None:
-    """Raise when an extra argument belongs to the plan or would show a secret to every user of the machine."""
+def check_extra_args(extra_args: Sequence[str], flags: Sequence[str] = ()) -> None:
+    """Raise when an extra argument belongs to the plan or would show a secret to every user of the machine.
+
+    :param flags: what the installed build knows; a flag that is not among them would stop the server at its start.
+    """
     for argument in extra_args:
         text = str(argument)
         if not text.startswith("-"):
             continue
         name = text.split("=", 1)[0].replace("_", "-")
-        if name == "--api-key":
+        if name in READABLE_KEYS:
             raise PoolError(
-                "extra argument --api-key would show the key to every user of the machine: use api_key_file"
+                f"extra argument {name} would show the key to every user of the machine: {READABLE_KEYS[name]}"
             )
-        if name in OWNED or name.startswith(("--spec-", "--draft")) or name.endswith("-draft"):
+        if name in ENDING:
+            raise PoolError(f"extra argument {name} makes llama-server end at once: leave it out")
+        if name in BLINDING:
+            raise PoolError(f"extra argument {name} would hide from the proof what runs: leave it out")
+        if name in OWNED or name.startswith(("--spec-", "--draft", *PRESETS)) or name.endswith("-draft"):
             raise PoolError(f"extra argument {text} belongs to the plan: set the relay_* variable for it instead")
         if "=" in text and name.startswith("--"):
             raise PoolError(
                 f"extra argument {text} cannot be read: llama-server takes option and value as two arguments"
             )
+        # A value may be a negative number; no flag of llama-server is one.
+        if flags and name.startswith("-") and not name[1:2].isdigit() and not {text, name} & set(flags):
+            raise PoolError(
+                f"extra argument {text} is unknown to the installed llama-server: "
+                "see its --help, and correct relay_extra_args"
+            )
 
 
-def _joined(values: Sequence[Any] | None) -> str | None:
-    return ",".join(str(value) for value in values) if values else None
+def _list(options: Mapping[str, Any], name: str) -> list[str]:
+    """The items of an option; a text would be taken apart letter by letter."""
+    values = options.get(name)
+    if values and not isinstance(values, (list, tuple)):
+        raise PoolError(f"{name} is {values}: it must be a list")
+    return [str(value) for value in values or ()]
+
+
+def _joined(options: Mapping[str, Any], name: str) -> str:
+    return ",".join(_list(options, name))
 
 
 def llama_server_args(options: Mapping[str, Any]) -> list[str]:
@@ -62,11 +96,10 @@ def llama_server_args(options: Mapping[str, Any]) -> list[str]:
             return
         argv.extend((spelling.get(flag, flag), str(value)))
 
-    rpc_backends = options.get("rpc_backends")
     put("--model", options.get("model"))
-    put("--rpc", _joined(rpc_backends))
-    put("--device", _joined(options.get("devices")))
-    put("--tensor-split", _joined(options.get("tensor_split")))
+    put("--rpc", _joined(options, "rpc_backends"))
+    put("--device", _joined(options, "devices"))
+    put("--tensor-split", _joined(options, "tensor_split"))
     put("--host", options.get("host"))
     put("--port", options.get("port"))
     argv.append("--cont-batching")
@@ -81,9 +114,11 @@ def llama_server_args(options: Mapping[str, Any]) -> list[str]:
     if isinstance(flash_attn, bool):
         flash_attn = "on" if flash_attn else None
     put("--flash-attn", flash_attn)
-    argv.extend(str(argument) for argument in options.get("extra") or [])
+    argv.extend(_list(options, "extra"))
     draft = options.get("draft") or {}
-    if draft.get("model") and (rpc_backends or draft.get("scope") == "any"):
+    if not isinstance(draft, Mapping):
+        raise PoolError(f"draft is {draft}: it must be a dictionary")
+    if draft.get("model") and (options.get("rpc_backends") or draft.get("scope") == "any"):
         put("--spec-draft-model", draft["model"])
         put("--spec-draft-n-max", draft.get("n_max"))
         put("--spec-draft-n-min", draft.get("n_min") or None)
@@ -97,11 +132,11 @@ def llama_server_args(options: Mapping[str, Any]) -> list[str]:
 def rpc_server_args(options: Mapping[str, Any]) -> list[str]:
     """argv of ggml-rpc-server; --threads only reaches CPU devices, so it is printed for them alone."""
     argv: list[str] = []
-    devices = options.get("devices") or []
+    devices = _list(options, "devices")
     for flag, value in (
         ("--host", options.get("host")),
         ("--port", options.get("port")),
-        ("--device", _joined(devices)),
+        ("--device", ",".join(devices)),
     ):
         if value is not None and value != "":
             argv.extend((flag, str(value)))

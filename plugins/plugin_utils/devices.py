@@ -19,7 +19,10 @@ RAM_RESERVE_BYTES = 256 * MIB
 
 @dataclass(frozen=True)
 class Device:
-    """Memory that may hold layers. capacity is what is free plus what the pool's own units hold now."""
+    """Memory that may hold layers. capacity is what is free plus what the pool's own units hold now.
+
+    shared: a GPU whose memory is the machine's RAM, so that what llama.cpp keeps in RAM is taken from it too.
+    """
 
     host: str
     name: str
@@ -29,6 +32,7 @@ class Device:
     uuid: str | None = None
     overridden: bool = False
     address: str | None = None
+    shared: bool = False
 
     @property
     def is_cpu(self) -> bool:
@@ -84,6 +88,7 @@ def machine(name: str, node: Mapping[str, Any], reserve_bytes: int | None, refus
     gpus = []
     for gpu in sorted(node.get("gpus") or [], key=lambda entry: entry.get("index") or 0):
         label = "{} {}".format(name, gpu.get("device"))
+        twin = next((other.name for other in gpus if other.shared), None) if gpu.get("unified_memory") else None
         if not gpu.get("placeable", True):
             refused.append(
                 refusal(
@@ -97,19 +102,37 @@ def machine(name: str, node: Mapping[str, Any], reserve_bytes: int | None, refus
             refused.append(
                 refusal(name, gpu.get("device"), "unknown_memory", f"{label}: the free memory could not be read")
             )
+        elif not gpu.get("device"):
+            refused.append(
+                refusal(name, None, "no_device", f"{name} GPU {gpu.get('index')}: llama.cpp's name of it is unknown")
+            )
+        elif twin:
+            refused.append(
+                refusal(name, gpu["device"], "shared_memory", f"{label}: its memory is that of {twin}, counted already")
+            )
         else:
+            shared = bool(gpu.get("unified_memory"))
             gpus.append(
                 Device(
                     host=name,
                     name=gpu["device"],
-                    capacity_bytes=gpu["memory_free_bytes"] + (gpu.get("memory_own_bytes") or 0),
+                    capacity_bytes=gpu["memory_free_bytes"]
+                    + (gpu.get("memory_own_bytes") or 0)
+                    + ((memory.get("own_bytes") or 0) if shared else 0),
                     reserve_bytes=GPU_RESERVE_BYTES if reserve_bytes is None else reserve_bytes,
                     bandwidth=gpu.get("bandwidth_bytes_per_second"),
                     uuid=gpu.get("uuid"),
                     overridden=f"gpus.{gpu.get('index')}.memory_free_bytes" in overrides,
                     address=node.get("address"),
+                    shared=shared,
                 )
             )
+    # By what does not change while the pool runs, so that the same ones are left out in every run.
+    totals = {gpu.get("device"): gpu.get("memory_total_bytes") for gpu in node.get("gpus") or []}
+    by_size = sorted(gpus, key=lambda entry: totals[entry.name] or entry.capacity_bytes)
+    for device in by_size[: max(len(gpus) - MAX_DEVICES, 0)]:
+        gpus.remove(device)
+        refused.append(_too_many(device))
     return Machine(
         host=name,
         ram=ram,
@@ -148,15 +171,17 @@ def rpc_devices(workers: Sequence[Machine], allow_cpu: bool, local: int, refused
     if surplus > 0:
         for device in sorted(devices, key=lambda entry: entry.usable_bytes)[:surplus]:
             devices.remove(device)
-            refused.append(
-                refusal(
-                    device.host,
-                    device.name,
-                    "too_many_devices",
-                    f"{device.label} is left out: llama.cpp takes {MAX_DEVICES} devices, this is one of the smallest",
-                )
-            )
+            refused.append(_too_many(device))
     return devices
+
+
+def _too_many(device: Device) -> Refusal:
+    return refusal(
+        device.host,
+        device.name,
+        "too_many_devices",
+        f"{device.label} is left out: llama.cpp takes {MAX_DEVICES} devices, this is one of the smallest",
+    )
 
 
 def require_devices(host: Machine, workers: Sequence[Machine], allow_cpu: bool) -> None:

@@ -11,7 +11,7 @@ spelling is assumed.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 
@@ -32,6 +32,8 @@ REQUIRED = (
 )  # fmt: skip
 REQUIRED_SHARDED = ("--rpc", "--device", "--tensor-split")
 OPTIONAL = ("--fit", "--metrics", "--cache-ram", "--log-verbosity", "--api-key-file", "--threads")
+# Written only when the user asks for them.
+DRAFT_OPTIONAL = ("--spec-draft-n-min", "--spec-draft-p-min")
 DRAFT_FLAGS = ("--spec-draft-model", "--spec-draft-n-max", "--spec-draft-ngl", "--spec-draft-device")
 
 
@@ -47,15 +49,18 @@ class Dialect:
     spelling: dict[str, str] = field(default_factory=dict)
     spec_type: str | None = "draft-simple"
     draft_missing: tuple[str, ...] = ()
+    draft_optional_missing: tuple[str, ...] = ()
+    assumed: bool = False
     backends: tuple[str, ...] = ()
 
     def knows(self, flag: str) -> bool:
         """True when the optional flag may be written."""
         return flag in self.optional
 
-    def check(self, sharded: bool) -> None:
-        """Raise when the binary cannot run such a plan."""
-        missing = self.missing + (self.missing_sharded if sharded else ())
+    def check(self, sharded: bool, wanted: Sequence[str] = ()) -> None:
+        """Raise when the binary cannot run such a plan; wanted are the optional flags that the user asks for."""
+        missing = self.missing + tuple(flag for flag in wanted if not self.knows(flag))
+        missing += self.missing_sharded if sharded and self.rpc else ()
         if missing:
             raise PoolError(
                 f"{self.name} does not know {', '.join(missing)}: install a newer llama.cpp on every machine"
@@ -78,7 +83,7 @@ class Dialect:
 def dialect(llama: Mapping[str, Any] | None) -> Dialect:
     """The dialect of a llama_info result; None stands for a current build."""
     if not llama or not llama.get("flags"):
-        return Dialect(name="llama-server")
+        return Dialect(name="llama-server", assumed=True)
     name = "llama-server {}".format(llama.get("version") or "of unknown version")
     if llama.get("build"):
         name += " (build {})".format(llama["build"])
@@ -111,5 +116,6 @@ def dialect(llama: Mapping[str, Any] | None) -> Dialect:
         spelling=spelling,
         spec_type=spec_type,
         draft_missing=draft_missing,
+        draft_optional_missing=lacking(DRAFT_OPTIONAL),
         backends=backends,
     )

@@ -12,6 +12,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.dialect import Dialect
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.ledger import check_model
 from ansible_collections.relay.pool.plugins.plugin_utils.shape import model_shape
+from ansible_collections.relay.pool.plugins.plugin_utils.units import mib
 
 REASONS = (
     "enabled", "not_configured", "not_found", "replica", "no_host_stage", "unsized", "no_room", "tokenizer_mismatch",
@@ -132,6 +133,15 @@ def eligibility(
             f"measured {with_draft:g} tokens/s with the draft, {plain:g} without: {MIN_SPEEDUP:g} times is wanted",
         )
     return Verdict("enabled", f"{path} drafts")
+
+
+def size_warning(target: Mapping[str, Any], draft: Mapping[str, Any] | None) -> list[str]:
+    """A warning when the draft is no smaller than what it drafts for, or the same file."""
+    mine, other = target.get("size_bytes"), (draft or {}).get("size_bytes")
+    if mine and other and other >= mine:
+        path = (draft or {}).get("path")
+        return [f"the draft {path} has {mib(other)}, the target {mib(mine)}: only a much smaller model drafts faster"]
+    return []
 
 
 def vocabulary_warning(

@@ -30,6 +30,8 @@ def explain(planner: Planner) -> str:
         + sum(ledger.recurrent)
         + sum(ledger.device_bytes(i == 0, len(devices) > 1 and not first.is_cpu, True) for i in range(len(devices)))
     )
+    if any(device.shared for device in planner.pool.host.gpus):
+        need += ledger.input + ledger.host_bytes(layers=False, pipelined=len(devices) > 1)
     have = sum(device.usable_bytes for device in devices)
     although = ", but not in whole layers" if need <= have else ""
     names = ", ".join(f"{device.label} {mib(device.usable_bytes)}" for device in devices)

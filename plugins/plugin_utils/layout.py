@@ -9,7 +9,7 @@ GPUs. A host with a GPU keeps the output there, so that its logits do not cross 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Sequence
 
 from ansible_collections.relay.pool.plugins.plugin_utils.devices import Device, Machine
@@ -98,6 +98,9 @@ class Arrangement:
         fixed = ledger.per_device
         if draft and not remote and draft.device == device.name:
             fixed += draft.gpu.total
+        if device.shared and not remote:
+            fixed += ledger.input + ledger.host_bytes(layers=False, pipelined=pipelined)
+            fixed += draft.ram.total if draft else 0
         return Slot(
             memory=tuple(weight + extra for weight, extra in zip(weights, state)),
             room={
@@ -247,9 +250,12 @@ def stages(layout: Layout, rpc_port: int = 50052) -> list[dict[str, Any]]:
             ),
         }
     ]
+    in_ram = result[0]["memory"]["total_bytes"] - result[0]["memory"]["reserve_bytes"]
     n_rpc = 0
     for device, first, end in layout.segments:
         remote = device.host != server.host
+        if device.shared and not remote:
+            device = replace(device, capacity_bytes=max(device.capacity_bytes - in_ram, 0))
         last = min(end, ledger.n_layer)
         output = end > ledger.n_layer
         padded = not device.is_cpu

@@ -99,6 +99,8 @@ def model_ledger(gguf: Mapping[str, Any], spec: ContextSpec) -> Ledger:
         )
     padding = tensors.get("row_padding") or {}
     block_pad = list(padding.get("512") or [0] * shape.n_layer)
+    if len(block_pad) != shape.n_layer or not all(isinstance(size, int) for size in blocks + block_pad):
+        raise PoolError(f"{gguf.get('path')} lists no size for some of its blocks: read it again with gguf_info")
     if shape.architecture in NEXTN_SKIPPED:
         for layer in range(shape.n_layer - shape.n_layer_nextn, shape.n_layer):
             blocks[layer] = block_pad[layer] = 0

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import re
+import ipaddress
 from typing import Any, Dict, Mapping, NamedTuple, Sequence
 
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 
 OWN_UNITS = frozenset(("relay-rpc.service", "relay-llama.service"))
 ANY_ADDRESS = frozenset(("0.0.0.0", "::", "*", ""))
-_DOTTED = re.compile(r"\d{1,3}(\.\d{1,3}){3}\Z")
 
 Refusal = Dict[str, Any]
 
@@ -96,9 +95,30 @@ def _rpc_problem(name: str, node: Mapping[str, Any], rpc_port: int) -> tuple[str
     if not address:
         why = node.get("address_reason") or "it has none"
         return "no_address", f"{name} has no IPv4 address for RPC ({why}): set relay_rpc_address for it"
-    if not _DOTTED.match(str(address)):
-        return "no_address", f"{name} has the RPC address {address}: ggml-rpc-server takes a dotted IPv4 address only"
+    if not _is_one_machine(address):
+        return "no_address", (
+            f"{name} has the RPC address {address}: ggml-rpc-server takes a dotted IPv4 address of the machine only, "
+            "set relay_rpc_address to one"
+        )
     return _port_problem(name, node, address, rpc_port, "relay_rpc_port")
+
+
+def _is_one_machine(address: Any) -> bool:
+    try:
+        parsed = ipaddress.IPv4Address(str(address))
+    except ValueError:
+        return False
+    return not (parsed.is_unspecified or parsed.is_multicast or parsed == ipaddress.IPv4Address("255.255.255.255"))
+
+
+def check_clients_address(nodes: Mapping[str, Mapping[str, Any]], host: str) -> None:
+    """Raise when a sharding host has no address: its workers let only this one in."""
+    address = nodes[host].get("address")
+    if not _is_one_machine(address):
+        why = nodes[host].get("address_reason") or ("it has none" if not address else f"it is {address}")
+        raise PoolError(
+            f"{host} has no IPv4 address from which its workers are reached ({why}): set relay_rpc_address for it"
+        )
 
 
 def _port_problem(name: str, node: Mapping[str, Any], address: str, port: int, variable: str) -> tuple[str, str] | None:

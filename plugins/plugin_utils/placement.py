@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Mapping, NamedTuple
 
 from ansible_collections.relay.pool.plugins.plugin_utils import draft as drafting
 from ansible_collections.relay.pool.plugins.plugin_utils import kv
@@ -23,10 +23,20 @@ from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.infeasible import explain
 from ansible_collections.relay.pool.plugins.plugin_utils.layout import Arrangement, DraftCharge, Layout, stages
 from ansible_collections.relay.pool.plugins.plugin_utils.ledger import Ledger, model_ledger, whole_model
-from ansible_collections.relay.pool.plugins.plugin_utils.members import Refusal, check_members, check_server_port
+from ansible_collections.relay.pool.plugins.plugin_utils.members import (
+    Refusal,
+    check_clients_address,
+    check_members,
+    check_server_port,
+)
 from ansible_collections.relay.pool.plugins.plugin_utils.render import rendered
 from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
-from ansible_collections.relay.pool.plugins.plugin_utils.sticky import deciding_inputs, kept_plan
+from ansible_collections.relay.pool.plugins.plugin_utils.sticky import (
+    UNREADABLE,
+    deciding_inputs,
+    kept_plan,
+    same_inputs,
+)
 from ansible_collections.relay.pool.plugins.plugin_utils.units import mib
 
 
@@ -59,16 +69,14 @@ class Planner:
     """One request, its facts read once."""
 
     def __init__(self, request: Request) -> None:
-        check_extra_args(request.extra_args)
+        check_extra_args(request.extra_args, (request.llama or {}).get("flags") or ())
         self.request = request
         self.dialect: Dialect = dialect(request.llama)
         self.refused: list[Refusal] = []
         self.pool = self._pool()
         self.ledger: Ledger = model_ledger(request.model, request.target_spec(False))
         self.ledger_drafting: Ledger = model_ledger(request.model, request.target_spec(True))
-        self.verdict = drafting.eligibility(
-            request.model, request.draft, request.draft_path, request.comparison, self.dialect, request.measured
-        )
+        self.verdict = self._eligibility()
         self.draft_ledger = self._draft_ledger()
 
     def _pool(self) -> Pool:
@@ -88,6 +96,22 @@ class Planner:
         )
         require_devices(host, workers, request.allow_cpu)
         return Pool(host, workers, tuple(rpc_devices(workers, request.allow_cpu, len(host.gpus), self.refused)))
+
+    def _eligibility(self) -> drafting.Verdict:
+        request = self.request
+        if (request.draft or request.draft_path) and not request.draft_max:
+            return drafting.Verdict("not_configured", "relay_draft_max is 0, so nothing would be drafted")
+        verdict = drafting.eligibility(
+            request.model, request.draft, request.draft_path, request.comparison, self.dialect, request.measured
+        )
+        wanted = (("--spec-draft-n-min", request.draft_min), ("--spec-draft-p-min", request.draft_p_min))
+        missing = [flag for flag, value in wanted if value and flag in self.dialect.draft_optional_missing]
+        if verdict.enabled and missing:
+            return drafting.Verdict(
+                "unsupported_build",
+                f"{self.dialect.name} does not know {', '.join(missing)}: set relay_draft_min, relay_draft_p_min to 0",
+            )
+        return verdict
 
     def _draft_ledger(self) -> Ledger | None:
         if not self.verdict.enabled or self.request.draft is None:
@@ -111,6 +135,49 @@ class Planner:
         if chosen is None:
             raise PoolError(explain(self))
         return chosen
+
+    def again(self, previous: Mapping[str, Any]) -> Chosen:
+        """What the previous plan describes; raises one of UNREADABLE when that is no layout of this request."""
+        draft = previous["draft"]
+        server = next(member for member in self.pool.machines() if member.host == previous["host"])
+        cpu, *rows = previous["stages"]
+        segments = []
+        at = cpu["n_layers"]
+        for row in rows:
+            if row["n_layers"] or row["has_output"]:
+                device = self._device(row["host"], row["device"])
+                if row["first_layer"] != at or row["n_layers"] < 0:
+                    raise ValueError("layers that do not follow each other")
+                at += row["n_layers"] + bool(row["has_output"])
+                segments.append((device, row["first_layer"], at))
+        if at != self.ledger.n_layer + bool(segments):
+            raise ValueError("layers that are not those of the model")
+        if not isinstance(draft["message"], str):
+            raise TypeError("a message that is no text")
+        verdict, charge = drafting.Verdict(draft["reason"], draft["message"]), None
+        if verdict.enabled:
+            verdict = self.verdict
+            charge = self._charge_of(
+                server, None if draft["device"] == "none" else self._device(server.host, draft["device"])
+            )
+        ledger = self.ledger_drafting if charge else self.ledger
+        pipelined = len(segments) > 1 and not cpu["n_layers"]
+        layout = Layout(server, ledger, cpu["n_layers"], tuple(segments), pipelined, charge, (0, 0, 0))
+        if verdict.reason not in self._possible(layout):
+            raise ValueError("a draft that is not this one")
+        return Chosen(layout, verdict, [])
+
+    def _device(self, host: str, name: str) -> Device:
+        member = next(member for member in self.pool.machines() if member.host == host)
+        return next(device for device in (*((member.ram,) if member.ram else ()), *member.gpus) if device.name == name)
+
+    def _possible(self, layout: Layout) -> tuple[str, ...]:
+        """The reasons that a plan of this layout may give for its draft."""
+        if not self.verdict.enabled:
+            return (self.verdict.reason,)
+        if not layout.sharded and self.request.draft_scope != "any":
+            return ("replica",)
+        return ("enabled",) if layout.draft else ("no_room", "no_host_stage")
 
     def feasible(self) -> bool:
         """True when there is a plan without a draft; what explain() asks about changed requests."""
@@ -225,15 +292,20 @@ class Planner:
             return None, self.verdict
         if not self.request.allow_cpu and not server.gpus:
             return None, self._no_host_stage()
-        gpu, ram = whole_model(ledger, on_gpu=device is not None, n_gpu_layers=self.request.draft_gpu_layers)
-        charge = DraftCharge(device.name if device and gpu.total else "none", gpu, ram)
-        for where, need in ((device, gpu.total), (server.ram, ram.total)):
+        charge = self._charge_of(server, device)
+        for where, need in ((device, charge.gpu.total), (server.ram, charge.ram.total)):
             if where and need > where.usable_bytes:
                 return None, drafting.Verdict(
                     "no_room",
                     f"the draft needs {mib(need)} on {where.label}, which offers {mib(where.usable_bytes)}",
                 )
         return charge, self.verdict
+
+    def _charge_of(self, server: Machine, device: Device | None) -> DraftCharge:
+        if self.draft_ledger is None or (device and device not in server.gpus):
+            raise ValueError("no draft, or not on a GPU of the server")
+        gpu, ram = whole_model(self.draft_ledger, on_gpu=device is not None, n_gpu_layers=self.request.draft_gpu_layers)
+        return DraftCharge(device.name if device and gpu.total else "none", gpu, ram)
 
     def _no_host_stage(self) -> drafting.Verdict:
         host = self.pool.host
@@ -253,6 +325,12 @@ class Planner:
             ),
             None,
         )
+        if left is not None and need <= left:
+            return drafting.Verdict(
+                "no_room",
+                f"the draft would fit, but {layout.server.host} has no room for the target's buffers "
+                f"to check {self.request.draft_max} tokens at once: lower relay_draft_max",
+            )
         have = "an unknown amount" if left is None else mib(max(left, 0))
         moved = "" if self.request.draft_reserve else " (relay_draft_reserve is off)"
         return drafting.Verdict(
@@ -264,14 +342,12 @@ def make_plan(request: Request) -> dict[str, Any]:
     """The plan of DESIGN part 3 as plain data; raises PoolError when there is none."""
     planner = Planner(request)
     inputs = deciding_inputs(request, planner.pool.machines(), planner.dialect, planner.verdict.reason)
-    kept = kept_plan(request.previous, inputs, planner.pool.machines())
+    kept = _kept(request, planner, inputs)
     if kept:
         return kept
     chosen = planner.choose()
     layout = chosen.layout
-    planner.dialect.check(layout.sharded)
-    if layout.server.host != request.host:
-        check_server_port(request.nodes, layout.server.host, (request.server_host, request.server_port))
+    _check(request, planner, layout)
     warnings = _warnings(request, planner, chosen)
     plan = rendered(request, planner.dialect, layout, chosen.verdict)
     plan["refused"] = planner.refused
@@ -282,15 +358,46 @@ def make_plan(request: Request) -> dict[str, Any]:
     return plan
 
 
+def _check(request: Request, planner: Planner, layout: Layout) -> None:
+    """Raise when the machines or the binary cannot run this layout."""
+    asked = (("--api-key-file", request.api_key_file), ("--threads", request.threads))
+    wanted = [flag for flag, value in asked if value]
+    planner.dialect.check(layout.sharded, wanted)
+    if layout.sharded:
+        check_clients_address(request.nodes, layout.server.host)
+    if layout.server.host != request.host:
+        check_server_port(request.nodes, layout.server.host, (request.server_host, request.server_port))
+
+
+def _kept(request: Request, planner: Planner, inputs: dict[str, Any]) -> dict[str, Any] | None:
+    """The previous plan, if it still is what this request would run; a file may hold anything, so it is made anew."""
+    previous = request.previous
+    if not previous or not same_inputs(previous, inputs):
+        return None
+    try:
+        chosen = planner.again(previous)
+        kept = kept_plan(previous, rendered(request, planner.dialect, chosen.layout, chosen.verdict))
+    except UNREADABLE:
+        return None
+    if kept:
+        _check(request, planner, chosen.layout)
+        if kept["llama"] != previous.get("llama"):
+            kept["warnings"] = _warnings(request, planner, chosen)
+    return kept
+
+
 def _warnings(request: Request, planner: Planner, chosen: Chosen) -> list[str]:
     layout, verdict = chosen.layout, chosen.verdict
     warnings = []
     if not request.llama:
         warnings.append("llama.cpp is not installed yet: the flags of a current build are assumed")
+    elif planner.dialect.assumed:
+        warnings.append("the flags of llama-server could not be read: those of a current build are assumed")
     if verdict.reason not in drafting.QUIET:
         warnings.append(f"no draft ({verdict.reason}): {verdict.message}")
     if verdict.enabled:
         warnings += drafting.vocabulary_warning(request.model, request.draft, request.comparison)
+        warnings += drafting.size_warning(request.model, request.draft)
     total, per_slot = kv.context(request.ctx_size, request.parallel)
     if total != request.ctx_size:
         warnings.append(
@@ -320,9 +427,11 @@ def _warnings(request: Request, planner: Planner, chosen: Chosen) -> list[str]:
 def _advice(request: Request, chosen: Chosen) -> list[str]:
     advice = []
     layout = chosen.layout
+    drafts = [request.draft_path or str((request.draft or {}).get("path"))] if chosen.verdict.enabled else []
     if not layout.sharded and layout.server.host != request.host:
         advice.append(
-            f"the whole model fits {layout.server.host} but not {request.host}: {request.model_path} must be there"
+            f"the whole model fits {layout.server.host} but not {request.host}: "
+            f"{' and '.join([request.model_path, *drafts])} must be there"
         )
     if chosen.verdict.reason == "no_room" and chosen.layout.server.gpus and request.draft_device == "auto":
         advice.append("draft_device none would run the draft in RAM")

@@ -11,6 +11,14 @@ from typing import Any, Mapping
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.ledger import ContextSpec
 
+# llama-server reads its numbers as int32 and has at most 256 slots (LLAMA_MAX_SEQ).
+INT32_MAX = 2**31 - 1
+LIMITS = (
+    ("ctx_size", 1, INT32_MAX), ("parallel", 1, 256), ("ubatch_size", 1, INT32_MAX), ("batch_size", 1, INT32_MAX),
+    ("draft_max", 0, INT32_MAX), ("draft_min", 0, INT32_MAX), ("draft_gpu_layers", 0, INT32_MAX),
+    ("threads", 1, INT32_MAX), ("log_verbosity", 0, INT32_MAX),
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Request:
@@ -54,11 +62,14 @@ class Request:
     previous: Mapping[str, Any] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        for name, least in (("ctx_size", 1), ("parallel", 1), ("ubatch_size", 1), ("batch_size", 1), ("draft_max", 0),
-                            ("draft_min", 0), ("draft_gpu_layers", 0)):  # fmt: skip
+        for name, least, most in LIMITS:
             value = getattr(self, name)
-            if value < least:
-                raise PoolError(f"{name} is {value}: it must be an integer of at least {least}")
+            if value is not None and not least <= value <= most:
+                raise PoolError(f"{name} is {value}: it must be an integer from {least} to {most}")
+        if self.draft_min > self.draft_max:
+            raise PoolError(f"draft_min is {self.draft_min}: it must lie between 0 and draft_max, {self.draft_max}")
+        if not self.model_path:
+            raise PoolError("the model has no path: give what gguf_info read of a file on the host")
         for name in ("server_port", "rpc_port"):
             value = getattr(self, name)
             if not 1 <= value <= 65535:

@@ -27,6 +27,8 @@ INTERVAL = {"qwen3next": 4, "qwen35": 4, "qwen35moe": 4, "qwen4exp": 4, "minimax
 WINDOW_PERIOD = {"gpt-oss": 2, "gemma2": 2, "gemma3": 6, "cohere2": 4, "olmo2": 4}
 WINDOW_DEFAULT = {"gemma2": 4096}
 # Architectures whose NextN layers llama.cpp skips at load unless it drafts with them (TENSOR_SKIP).
+# Every count in a GGUF is a uint32.
+LARGEST = 2**32
 NEXTN_SKIPPED = frozenset(
     (
         "bailingmoe2", "bailingmoe3", "cohere2moe", "deepseek2", "deepseek32", "exaone-moe", "exaone4", "glm-dsa",
@@ -77,14 +79,20 @@ class _Keys:
     def number(self, key: str, default: int | None = None) -> int:
         """A scalar, or the largest of a per-layer array."""
         value = self.raw(key)
-        if isinstance(value, (list, tuple)) and value:
-            value = max(value)
+        if isinstance(value, (list, tuple)) and value and not isinstance(value[0], (list, tuple)):
+            value = max(self.whole(key, item) for item in value)
         if value is None or isinstance(value, (list, tuple, str)):
             if default is None:
                 raise PoolError(
                     f"{self.path} has no {self.architecture}.{key}: its memory cannot be computed, use a complete GGUF"
                 )
             return default
+        return self.whole(key, value)
+
+    def whole(self, key: str, value: Any) -> int:
+        """A count; a damaged file may hold anything in its place."""
+        if not isinstance(value, (int, float)) or not 0 <= value < LARGEST:
+            raise PoolError(f"{self.path} has {self.architecture}.{key} = {value}, no count: get the file again")
         return int(value)
 
     def per_layer(self, key: str, n_layer: int, default: int) -> list[int]:
@@ -92,8 +100,8 @@ class _Keys:
         if isinstance(value, (list, tuple)):
             if len(value) < n_layer:
                 raise PoolError(f"{self.path}: {self.architecture}.{key} has {len(value)} values for {n_layer} layers")
-            return [int(item) for item in value[:n_layer]]
-        return [default if value is None else int(value)] * n_layer
+            return [self.whole(key, item) for item in value[:n_layer]]
+        return [default if value is None else self.whole(key, value)] * n_layer
 
 
 def model_shape(gguf: Mapping[str, Any]) -> ModelShape:
@@ -104,6 +112,8 @@ def model_shape(gguf: Mapping[str, Any]) -> ModelShape:
         raise PoolError(f"{path} names no architecture: it is not a model llama.cpp can load")
     keys = _Keys(architecture, gguf.get("metadata") or {}, path)
     n_layer = keys.number("block_count")
+    if not n_layer:
+        raise PoolError(f"{path} has no layers: it is not a model llama.cpp can load")
     n_embd = keys.number("embedding_length")
     n_nextn = min(keys.number("nextn_predict_layers", 0), n_layer)
     n_head = keys.number("attention.head_count", 0)
@@ -175,7 +185,7 @@ def _window(keys: _Keys, architecture: str, n_layer: int, n_nextn: int) -> tuple
         if len(pattern) < n_layer:
             return 0, none
         return window, [bool(value) for value in pattern[:n_layer]]
-    period = int(pattern) if pattern else period
+    period = keys.number("attention.sliding_window_pattern", period) or period
     return window, [layer % period < period - 1 and layer < n_layer - n_nextn for layer in range(n_layer)]
 
 

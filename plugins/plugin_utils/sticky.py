@@ -12,6 +12,7 @@ from typing import Any, Mapping, Sequence
 from ansible_collections.relay.pool.plugins.plugin_utils.devices import Machine
 from ansible_collections.relay.pool.plugins.plugin_utils.dialect import Dialect
 from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
+from ansible_collections.relay.pool.plugins.plugin_utils.table import plan_table
 
 SCHEMA = 1
 
@@ -73,28 +74,58 @@ def deciding_inputs(
     }
 
 
-def kept_plan(
-    previous: Mapping[str, Any] | None, inputs: Mapping[str, Any], machines: Sequence[Machine]
-) -> dict[str, Any] | None:
-    """The previous plan with ``kept`` set, or None when it does not hold any more."""
-    if not previous or previous.get("schema") != SCHEMA:
-        return None
-    if _canonical(previous.get("inputs")) != _canonical(inputs):
-        return None
-    capacity = {
-        (device.host, device.name): device.capacity_bytes
-        for member in machines
-        for device in (*((member.ram,) if member.ram else ()), *member.gpus)
-    }
-    for stage in previous.get("stages") or []:
+# What a plan file that was edited by hand, cut short or written by something else raises when it is read.
+UNREADABLE = (AttributeError, IndexError, KeyError, StopIteration, TypeError, ValueError)
+# Notes of the day on which the plan was made.
+NOTES = ("warnings", "advice")
+# These change while the pool runs.
+MOVING = ("free_bytes", "left_bytes")
+
+
+def same_inputs(previous: Any, inputs: Mapping[str, Any]) -> bool:
+    """True when the previous plan was made from the same inputs by the same kind of planner."""
+    if not isinstance(previous, Mapping) or previous.get("schema") != SCHEMA:
+        return False
+    return _canonical(previous.get("inputs")) == _canonical(inputs)
+
+
+def kept_plan(previous: Mapping[str, Any], remade: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The previous plan with ``kept`` set, or None when it is not what its own layout gives or does not fit any more.
+
+    remade is the plan rendered anew from the layout of the previous one. May raise one of UNREADABLE.
+    """
+    for stage in remade["stages"]:
         memory = stage["memory"]
-        key = (stage["host"], stage["device"])
-        if memory.get("free_bytes") is None and key not in capacity:
-            continue
         # The reserve is a wish, not an allocation: it alone does not move a running pool.
-        if memory["total_bytes"] - memory["reserve_bytes"] > capacity.get(key, 0):
+        if memory["left_bytes"] is not None and memory["left_bytes"] + memory["reserve_bytes"] < 0:
             return None
-    return dict(previous, kept=True)
+    fixed = set(remade) - {"llama"}
+    if _canonical(_fixed(previous, fixed)) != _canonical(_fixed(remade, fixed)):
+        return None
+    for stage, anew in zip(previous["stages"], remade["stages"]):
+        row = stage["memory"]
+        if anew["memory"]["free_bytes"] is None:
+            if row["free_bytes"] is not None or row["left_bytes"] is not None:
+                return None
+        elif row["free_bytes"] - row["total_bytes"] != row["left_bytes"]:
+            return None
+    if not all(isinstance(previous[name], list) for name in (*NOTES, "refused")):
+        return None
+    if not all(isinstance(note, str) for name in NOTES for note in previous[name]):
+        return None
+    kept = {**{name: previous[name] for name in (*fixed, *NOTES, "refused", "inputs")}, "kept": True}
+    kept["llama"] = remade["llama"]
+    plan_table(kept)
+    return kept
+
+
+def _fixed(plan: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+    """What must be equal in both: everything that is rendered but the memory of the day."""
+    stages = [
+        {**stage, "memory": {key: value for key, value in stage["memory"].items() if key not in MOVING}}
+        for stage in plan["stages"]
+    ]
+    return {**{name: plan[name] for name in names}, "stages": stages}
 
 
 def _canonical(value: Any) -> str:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from unittest.mock import MagicMock
 
 import pytest
@@ -72,6 +73,30 @@ def test_a_diff_only_when_the_plan_differs():
     changed = run({**args, "previous": first, "ctx_size": 4096})
     assert "context 16384" in changed["diff"]["before"]
     assert "context 4096" in changed["diff"]["after"]
+
+
+@pytest.mark.parametrize("previous", [{"stages": "x"}, {"stages": [{}]}, {"schema": 1, "stages": [1], "host": None}])
+def test_a_previous_plan_that_cannot_be_read_is_replaced(previous):
+    result = run({"model": GGUF, "host": "a", "nodes": {"a": node(1)}, "previous": previous})
+    assert not result["plan"]["kept"]
+    assert result["diff"]["before"] == "a plan that cannot be read\n"
+
+
+@pytest.mark.parametrize("previous", ["", "{cut short", "[1]", [1], 7])
+def test_a_file_that_is_no_plan_counts_as_none(previous):
+    result = run({"model": GGUF, "host": "a", "nodes": {"a": node(1)}, "previous": previous})
+    assert not result["plan"]["kept"]
+    assert "diff" not in result
+
+
+def test_a_previous_plan_may_be_the_text_of_its_file():
+    args = {"model": GGUF, "host": "a", "nodes": {"a": node(1)}}
+    assert run({**args, "previous": json.dumps(run(args)["plan"])})["plan"]["kept"]
+
+
+def test_a_dropped_draft_is_warned_of_once():
+    result = run({"model": GGUF, "host": "a", "nodes": {"a": node(1)}, "draft_path": "/models/none.gguf"})
+    assert sum("no draft (not_found)" in warning for warning in result["warnings"]) == 1
 
 
 @pytest.mark.parametrize("bad", [{"ctx_size": "many"}, {"draft_scope": "all"}, {"unknown": 1}, {"cache_type_k": "q9"}])

@@ -10,13 +10,22 @@ from ansible.errors import AnsibleFilterError
 from ansible_collections.relay.pool.plugins.filter.draft_compatibility import FilterModule as DraftCompatibility
 from ansible_collections.relay.pool.plugins.filter.llama_server_args import FilterModule as LlamaServerArgs
 from ansible_collections.relay.pool.plugins.filter.memory_estimate import FilterModule as MemoryEstimate
+from ansible_collections.relay.pool.plugins.filter.plan_proof import FilterModule as PlanProof
 from ansible_collections.relay.pool.plugins.filter.plan_table import FilterModule as PlanTable
 from ansible_collections.relay.pool.plugins.filter.rpc_server_args import FilterModule as RpcServerArgs
 from ansible_collections.relay.pool.plugins.filter.systemd_exec import FilterModule as SystemdExec
 
 FILTERS = {
     name: function
-    for module in (DraftCompatibility, LlamaServerArgs, MemoryEstimate, PlanTable, RpcServerArgs, SystemdExec)
+    for module in (
+        DraftCompatibility,
+        LlamaServerArgs,
+        MemoryEstimate,
+        PlanProof,
+        PlanTable,
+        RpcServerArgs,
+        SystemdExec,
+    )
     for name, function in module().filters().items()
 }
 BASE = {
@@ -130,6 +139,15 @@ def test_draft_compatibility():
         ("memory_estimate", [GGUF, 0], "at least 1"),
         ("draft_compatibility", [{}, None], "gguf_info"),
         ("plan_table", [{}], "must be a plan"),
+        ("plan_table", [{"stages": "x", "host": "a"}], "edited by hand"),
+        ("plan_proof", [{"stages": []}, {"healthy": True, "completion": "a"}], "edited by hand"),
+        ("memory_estimate", [GGUF, "many"], "ctx_size is many"),
+        ("memory_estimate", [GGUF, 512, 1, "f16", "f16", 0], "ubatch_size is 0"),
+        ("draft_compatibility", [{}, {}, "same"], "comparison"),
+        ("llama_server_args", [{"devices": "CUDA0"}], "devices is CUDA0: it must be a list"),
+        ("llama_server_args", [{"extra": "--seed 1"}], "extra is --seed 1"),
+        ("llama_server_args", [{"draft": "/d.gguf"}], "draft is /d.gguf"),
+        ("rpc_server_args", [{"devices": "CPU"}], "devices is CPU"),
     ],
 )
 def test_each_filter_says_what_it_wants(name, arguments, text):

@@ -81,3 +81,7 @@ def test_environment_has_no_llama_options(monkeypatch):
     monkeypatch.setenv("LLAMA_ARG_CTX_SIZE", "1")
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
     assert sh("echo ${LLAMA_ARG_CTX_SIZE-unset} $LC_ALL").stdout == "unset C\n"
+
+
+def test_an_argument_that_no_program_can_receive():
+    assert command.run(["echo", "a\0b"]).error == "echo cannot be started: embedded null byte"

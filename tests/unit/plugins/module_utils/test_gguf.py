@@ -307,3 +307,19 @@ def test_mutated_headers_raise_only_the_readers_own_error(gguf_factory, big):
         else:
             assert sum(tensor.size_bytes for tensor in header.tensors) <= len(data)
     assert 300 < refused < 1500
+
+
+@pytest.mark.parametrize("path", ["/models/a\0b.gguf", "/models/\ud800.gguf"])
+def test_names_what_is_no_path(path):
+    with pytest.raises(GgufError, match="is no path"):
+        read_header(path)
+
+
+def test_more_texts_than_any_vocabulary_has_are_refused_at_once(gguf_factory):
+    body = text("tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 8, 1 << 22)
+    path = gguf_factory.raw(body, n_keys=1)
+    os.truncate(path, 1 << 26)
+    started = time.monotonic()
+    with pytest.raises(GgufError, match="claims 4194304 entries"):
+        read_header(str(path), {"tokenizer.ggml.tokens": ArrayListener()})
+    assert time.monotonic() - started < 1

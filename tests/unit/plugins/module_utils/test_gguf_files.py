@@ -112,3 +112,9 @@ def test_shard_names_of_llama_cpp():
     for wrong in ("/m-00003-of-00002.gguf", "/m-00000-of-00002.gguf", "/m-1-of-2.gguf", "/m-00001-of-00003.gguf"):
         with pytest.raises(GgufError):
             shard_paths(wrong, 2)
+
+
+def test_more_shards_than_there_can_be_are_refused_at_once(gguf_factory):
+    path = gguf_factory.model("m-0000000001-of-9999999999.gguf", keys=[("add_uint64", "split.count", 9_999_999_999)])
+    with pytest.raises(GgufError, match="it claims 9999999999 shards"):
+        read_files(str(path))

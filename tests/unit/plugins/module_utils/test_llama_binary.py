@@ -89,6 +89,25 @@ esac
 """
 
 
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("-c, --ctx-size N   size\n                (env: LLAMA_ARG_CTX_SIZE)\n", ["LLAMA_ARG_CTX_SIZE"]),
+        ("--slots, --no-slots   slots (env: LLAMA_ARG_SLOTS)\n", ["LLAMA_ARG_NO_SLOTS", "LLAMA_ARG_SLOTS"]),
+        ("--draft-max N   the argument has been removed (env: LLAMA_ARG_DRAFT_MAX)\n", ["LLAMA_ARG_DRAFT_MAX"]),
+        ("-hft, --hf-token T   token (env: HF_TOKEN)\n", []),
+    ],
+)
+def test_environment_names(text, names):
+    assert llama_binary.environment_names(llama_binary.parse_help(text)) == names
+
+
+def test_describe_through_a_link(tmp_path):
+    build(tmp_path / "b1", "llama-server", script=SCRIPT)
+    (tmp_path / "current").symlink_to("b1")
+    assert llama_binary.describe(str(tmp_path / "current"))["server"] == str(tmp_path / "b1" / "llama-server")
+
+
 def test_describe(tmp_path):
     folder = build(tmp_path / "bin", "llama-server", script=SCRIPT)
     build(tmp_path / "bin", "rpc-server")
@@ -99,6 +118,7 @@ def test_describe(tmp_path):
     found = llama_binary.describe(folder)
     flags = found.pop("flags")
     assert flags[:3] == ["-h", "--help", "--usage"]
+    assert "LLAMA_ARG_CTX_SIZE" in found.pop("environment")
     assert found == {
         "bin_dir": folder,
         "version": "0.6.0-dev",

@@ -3,10 +3,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
-from ansible_collections.relay.pool.plugins.module_utils import llama_log
+from ansible_collections.relay.pool.plugins.module_utils import llama_log, llama_unit
 
 FIXTURES = Path(__file__).parent / "fixtures"
 # Recorded from b11434: 30 layers, the first 10 on the host's CPU, two workers, the draft on the host (--fit off -lv 5).
@@ -127,3 +128,21 @@ def test_a_load_that_starts_over_replaces():
 def test_nothing_to_read():
     log = llama_log.parse("Started relay-llama.service\n")
     assert (log.buffers, log.layers, log.spec_types, log.complete) == ([], [], [], False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "load_tensors: layer " + "9" * 3000 + " assigned to device CPU",
+        "load_tensors: CPU model buffer size = " + "9" * 500 + " MiB",
+        "using device x (" * 50_000,
+        "a: x " + " " * 100_000,
+        "\ufffd\0\x1b[31m" * 50_000,
+    ],
+    ids=["layer", "size", "device", "spaces", "binary"],
+)
+def test_rubbish_is_read_quickly_and_says_nothing(text):
+    started = time.monotonic()
+    assert llama_log.parse(text) == llama_log.LoadLog()
+    assert llama_unit.error_lines(text) == []
+    assert time.monotonic() - started < 1

@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -171,6 +172,20 @@ def test_key_file(tmp_path, content, key, words):
     found, error = probe.read_key(probe.Options(api_key_file=str(path)))
     assert found == key
     assert (error is None) if words is None else (words in error)
+
+
+def test_key_file_that_is_no_text_is_not_quoted(tmp_path):
+    path = tmp_path / "key"
+    path.write_bytes(b"sk-secret\xff")
+    key, error = probe.read_key(probe.Options(api_key_file=str(path)))
+    assert (key, error) == ("", f"api_key_file {path} cannot be read: it is no UTF-8 text")
+
+
+def test_key_file_that_is_a_pipe_holds_nobody_up(tmp_path):
+    os.mkfifo(tmp_path / "key")
+    key, error = probe.read_key(probe.Options(api_key_file=str(tmp_path / "key")))
+    assert key == ""
+    assert "no regular file" in error
 
 
 def test_key_is_taken_as_given():

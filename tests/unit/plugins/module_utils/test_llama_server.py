@@ -137,6 +137,93 @@ def test_trouble(answers, state, words):
     assert words in result["error"]
 
 
+def drip(client):
+    client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+    with contextlib.suppress(OSError):
+        while True:
+            client.sendall(b" ")
+            time.sleep(0.05)
+
+
+def drip_header(client):
+    client.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+    with contextlib.suppress(OSError):
+        while True:
+            client.sendall(b"x")
+            time.sleep(0.05)
+
+
+def send(data, wait=0.0):
+    def handler(client):
+        client.sendall(data)
+        time.sleep(wait)
+
+    return handler
+
+
+REDIRECT = b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: %s\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("handler", "words"),
+    [
+        (drip, "gave no answer within 0.4 s"),
+        (drip_header, "gave no answer within 0.4 s"),
+        # an error whose body does not come, or comes in part
+        (send(b"HTTP/1.1 500 X\r\nContent-Length: 9\r\n\r\n", 1.0), "gave no answer within 0.4 s"),
+        (send(b"HTTP/1.1 500 X\r\nTransfer-Encoding: chunked\r\n\r\nff\r\nabc"), "broke off"),
+        (send(REDIRECT % b"/health"), "answered 302"),
+        (send(REDIRECT % b"http://127.0.0.1:1/"), "answered 302"),
+        (send(b"\0\xff" * 5000), "broke off"),
+    ],
+)
+def test_odd_servers_hold_nobody_up(handler, words):
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self):
+            self.request.recv(65536)
+            handler(self.request)
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=lambda: server.serve_forever(poll_interval=0.01), daemon=True).start()
+        started = time.monotonic()
+        result = llama_server.probe(llama_server.Client(f"http://127.0.0.1:{server.server_address[1]}", "k", 0.4))
+        server.shutdown()
+    assert time.monotonic() - started < 1.2
+    assert words in result["error"]
+    assert len(result["error"]) < 2000
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "expected"),
+    [
+        ("/slots", b"[" * 100_000, {"slots": [], "n_ctx": 512}),
+        ("/slots", [5, {"id": {}, "n_ctx": "x", "speculative": "yes"}], {"n_ctx": None, "speculative": False}),
+        ("/props", {"build_info": [1], "model_path": {}}, {"build_info": None, "model_path": None}),
+        (
+            "/completion",
+            b'{"content": "x", "timings": {"predicted_per_second": NaN, "prompt_per_second": "9", "draft_n": "3"}}',
+            {"tokens_per_second": None, "prompt_tokens_per_second": None, "draft_n": None},
+        ),
+        ("/completion", {"content": "x", "timings": {"draft_n": 1.5, "draft_n_accepted": True}}, {"draft_n": None}),
+        ("/completion", b'{"content": "a\\ud800"}', {"text": "a?"}),
+    ],
+)
+def test_wrong_types_are_no_facts(path, body, expected):
+    result, _requests, _url = probe({path: (200, body)})
+    assert {key: result[key] for key in expected} == expected
+    json.dumps(result, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("url", "key"), [("http://127.0.0.1:1", "sk-1\nx"), ("http://127.0.0.1:1", "sk-1\u4e2d"), ("http://[::1", "sk-1")]
+)
+def test_what_http_cannot_carry_is_said_without_the_key(url, key):
+    result = llama_server.probe(llama_server.Client(url, key, 1.0))
+    assert result["state"] == "down"
+    assert "cannot be asked for" in result["error"]
+    assert "sk-1" not in result["error"]
+
+
 def test_without_completion():
     result, requests, _url = probe({"/completion": None}, with_completion=False)
     assert (result["state"], result["healthy"], result["completion"], result["draft_n"]) == ("ready", True, False, None)

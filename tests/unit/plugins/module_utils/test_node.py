@@ -106,3 +106,11 @@ def test_it_is_quick(bare):
 def test_machine_id(tmp_path, text, expected):
     (tmp_path / "id").write_text(text)
     assert node.read_machine_id((str(tmp_path / "missing"), str(tmp_path / "id"))) == expected
+
+
+def test_rubbish_of_a_tool_does_not_fill_the_facts(bare, monkeypatch):
+    monkeypatch.setattr(nvidia, "read_gpus", lambda *args: ([], ["x" * 10_000] * 1000))
+    errors = [entry["message"] for entry in node.gather(node.Options())["errors"]]
+    assert len(errors) == node.MAX_MESSAGES + 1
+    assert max(map(len, errors)) == node.MAX_MESSAGE_CHARACTERS
+    assert errors[-1] == "and 984 messages more"

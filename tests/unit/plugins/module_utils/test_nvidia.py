@@ -49,6 +49,20 @@ def row(index=0, name="NVIDIA L40S", total="46068", free="45460", mode="Default"
         (row(free="[Unknown Error]"), {"memory_total_bytes": 46068 * MIB, "memory_free_bytes": None}),
         (row(free="[GPU requires reset]"), {"memory_free_bytes": None, "reason": "gpu_requires_reset"}),
         (row(total="many"), {"memory_total_bytes": None, "reason": "unreadable value 'many'"}),
+        (row(total="-1"), {"memory_total_bytes": None, "reason": "unreadable value '-1'"}),
+        (row(total="1_0"), {"memory_total_bytes": None}),
+        (row(total="\u0663"), {"memory_total_bytes": None}),
+        (row(total="9" * 5000), {"memory_total_bytes": None, "reason": f"unreadable value '{'9' * 40}'"}),
+        (
+            row(total="0", free="0"),
+            {"memory_total_bytes": None, "memory_free_bytes": None, "unified_memory": False}
+            | {"reason": "nvidia-smi reports a memory of 0 MiB"},
+        ),
+        (
+            row(total="100", free="101"),
+            {"memory_total_bytes": 100 * MIB, "memory_free_bytes": None}
+            | {"reason": "nvidia-smi reports 101 MiB free of 100 MiB"},
+        ),
         (row(mode="Exclusive_Process"), {"placeable": True}),
         (row(mode="Prohibited"), {"placeable": False, "memory_total_bytes": 46068 * MIB}),
         (row(mig="Enabled"), {"placeable": False, "memory_total_bytes": 46068 * MIB}),
@@ -146,3 +160,27 @@ def test_card_without_tool_is_an_error(tmp_path, monkeypatch):
     gpus, messages = nvidia.read_gpus(MEMINFO, [], 5, fake(ok("")), pci_root=str(tmp_path))
     assert gpus == []
     assert messages == ["an NVIDIA GPU is at 01, but nvidia-smi is not found: install the driver"]
+
+
+@pytest.mark.parametrize("index", [-1, "1_0", 0])
+def test_a_row_with_an_impossible_or_a_second_index_is_a_message(index):
+    gpus, messages = nvidia.parse_gpus(row(0) + "\n" + row(index), MEMINFO)
+    assert [gpu["index"] for gpu in gpus] == [0]
+    assert len(messages) == 1
+
+
+@pytest.mark.parametrize("path", [None, "", ":", ".", "relative"])
+def test_no_tool_is_taken_from_the_current_directory(tmp_path, monkeypatch, path):
+    for folder in (tmp_path, tmp_path / "relative"):
+        folder.mkdir(exist_ok=True)
+        (folder / "nvidia-smi").write_text("#!/bin/sh\n")
+        (folder / "nvidia-smi").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(nvidia, "SEARCH_PATH", "/nonexistent")
+    if path is None:
+        monkeypatch.delenv("PATH")
+    else:
+        monkeypatch.setenv("PATH", path)
+    assert nvidia.find_tool() is None
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert nvidia.find_tool() == str(tmp_path / "nvidia-smi")

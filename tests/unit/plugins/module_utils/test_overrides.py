@@ -52,6 +52,20 @@ def test_known_gpu():
     assert done == ["gpus.1.placeable", "gpus.1.memory_free_bytes"]
 
 
+@pytest.mark.parametrize(
+    ("values", "memory"),
+    [
+        # No more can be free than there is.
+        ({"memory_total_bytes": 40, "memory_free_bytes": 50}, (40, 40)),
+        ({"memory_free_bytes": 90}, (80, 80)),
+        ({"memory_free_bytes": None}, (80, None)),
+    ],
+)
+def test_memory_of_a_gpu(values, memory):
+    gpu = apply({"gpus": [{"index": 1, **values}]})[0]["gpus"][0]
+    assert (gpu["memory_total_bytes"], gpu["memory_free_bytes"]) == memory
+
+
 def test_gpu_that_is_not_to_be_used_says_so():
     facts, _done = apply({"gpus": [{"index": 1, "placeable": False}]})
     assert facts["gpus"][0]["reason"] == "set by overrides"
@@ -80,6 +94,15 @@ def test_unknown_index_adds_a_gpu_in_order():
         ({"gpus": [{"name": "x"}]}, "needs the index"),
         ({"gpus": ["x"]}, "needs the index"),
         ({"gpus": [{"index": 1, "placeable": "maybe"}]}, "overrides.gpus.1.placeable is 'maybe'"),
+        ({"memory": {"total_bytes": "\u00b2"}}, "overrides.memory.total_bytes is"),
+        ({"memory": {"total_bytes": "9" * 5000}}, "overrides.memory.total_bytes is"),
+        ({"memory": {"bandwidth_bytes_per_second": 0}}, "a whole number, 1 or more"),
+        ({"cpu": {"threads": 0}}, "overrides.cpu.threads is 0"),
+        ({"cpu": {"threads": None}}, "overrides.cpu.threads is null"),
+        ({"cpu": {"model": ["x"]}}, "overrides.cpu.model is ['x']"),
+        ({"gpus": [{"index": True}]}, "overrides.gpus.index is True"),
+        ({"gpus": [{"index": 1, "placeable": None}]}, "overrides.gpus.1.placeable is null"),
+        ({"gpus": [{"index": 1, "device": None}]}, "overrides.gpus.1.device is null"),
         ({"gpus": [{"index": 1, "vram": 1}]}, "overrides.gpus.1.vram is not known"),
     ],
 )

@@ -227,8 +227,59 @@ def test_name_without_address():
     assert "worker.invalid has no IPv4 address" in result["error"]
 
 
+def late_close(client):
+    client.recv(1)
+    time.sleep(0.4)
+
+
+def late_hello(client):
+    client.recv(64)
+    time.sleep(0.4)
+    client.sendall(HELLO)
+    client.recv(64)
+    time.sleep(1)
+
+
+def test_timeout_is_for_all_steps_together():
+    with Server(late_close, late_hello) as server:
+        started = time.monotonic()
+        result = server.ping(0.5)
+        assert time.monotonic() - started < 0.8
+    assert result["state"] == "busy"
+
+
+def test_name_that_is_not_resolved_in_time(monkeypatch):
+    monkeypatch.setattr(socket, "gethostbyname", lambda name: time.sleep(5))
+    result = rpc.ping("worker:50052", 0.1)
+    assert result["state"] == "unreachable"
+    assert result["error"] == "worker:50052 cannot be reached: worker was not resolved within 0.1 s"
+
+
+def test_name_that_cannot_be_one():
+    assert rpc.ping("a" * 70 + ".x:50052", 0.3)["state"] == "unreachable"
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), 1e10])
+def test_bad_timeout(timeout):
+    with pytest.raises(ValueError, match="timeout is"):
+        rpc.ping("127.0.0.1:1", timeout)
+
+
 @pytest.mark.parametrize(
-    "endpoint", ["", "10.0.0.1", "10.0.0.1:", ":1", "10.0.0.1:0", "10.0.0.1:70000", "fd00::1:50052"]
+    "endpoint",
+    [
+        "",
+        "10.0.0.1",
+        "10.0.0.1:",
+        ":1",
+        "10.0.0.1:0",
+        "10.0.0.1:70000",
+        "fd00::1:50052",
+        "10.0.0.1:\u00b2",
+        "10.0.0.1:" + "9" * 5000,
+        "a\0b:1",
+        " 10.0.0.1:1",
+    ],
 )
 def test_bad_endpoint(endpoint):
     with pytest.raises(ValueError, match="must be IPv4:port"):

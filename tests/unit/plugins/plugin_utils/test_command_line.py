@@ -23,6 +23,19 @@ from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
         ("--api-key", "use api_key_file"),
         ("--api_key=secret", "use api_key_file"),
         ("--seed=1", "two arguments"),
+        ("--rpc=10.0.0.9:1", "belongs to the plan"),
+        ("-md", "belongs to the plan"),
+        ("-Cbd", "belongs to the plan"),
+        ("--n-cpu-ffn", "belongs to the plan"),
+        ("--docker-repo", "belongs to the plan"),
+        ("--models-dir", "belongs to the plan"),
+        ("--fim-qwen-7b-spec", "belongs to the plan"),
+        ("--gpt-oss-20b-default", "belongs to the plan"),
+        ("--hf_token", "every user"),
+        ("-v", "hide from the proof"),
+        ("--log-file", "hide from the proof"),
+        ("--no-slots", "hide from the proof"),
+        ("--version", "end at once"),
     ],
 )
 def test_refused(argument, text):
@@ -33,3 +46,20 @@ def test_refused(argument, text):
 
 def test_allowed():
     check_extra_args(["--seed", "-1", "--override-kv", "tokenizer.ggml.add_bos_token=bool:false", "--no-webui"])
+
+
+@pytest.mark.parametrize(
+    ("extra", "unknown"),
+    [
+        (["--temp", "-1"], None),
+        (["--temp", "0.5", "--mirostat", "2"], "--mirostat"),
+        (["--tmep", "0.5"], "--tmep"),
+        (["-tmp", "0.5"], "-tmp"),
+    ],
+)
+def test_an_extra_flag_that_the_build_lacks_is_refused(extra, unknown):
+    if unknown is None:
+        check_extra_args(extra, ["--temp"])
+        return
+    with pytest.raises(PoolError, match=f"{unknown} is unknown to the installed llama-server"):
+        check_extra_args(extra, ["--temp"])

@@ -85,6 +85,24 @@ def test_a_binary_that_cannot_run_the_plan(facts, sharded, text):
         dialect(facts).check(sharded)
 
 
+def test_what_the_user_asks_for_must_be_known():
+    facts = llama([flag for flag in TODAY if flag != "--api-key-file"])
+    dialect(facts).check(False)
+    with pytest.raises(PoolError, match="does not know --api-key-file"):
+        dialect(facts).check(False, ["--threads", "--api-key-file"])
+
+
+def test_a_build_without_rpc_is_called_that():
+    with pytest.raises(PoolError, match="without RPC"):
+        dialect(llama([flag for flag in TODAY if flag != "--rpc"], backends=["CPU"])).check(True)
+
+
+@pytest.mark.parametrize("facts", [None, {}, {"build": 0, "flags": None}, llama([])])
+def test_flags_that_could_not_be_read_are_assumed(facts):
+    assert dialect(facts).assumed
+    assert not dialect(llama(TODAY)).assumed
+
+
 def test_a_replica_needs_no_rpc():
     dialect(llama(TODAY, backends=["CPU"])).check(False)
     dialect(llama(TODAY, backends=[], rpc_protocol="7.0")).check(True)

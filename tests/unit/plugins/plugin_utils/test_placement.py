@@ -224,6 +224,75 @@ def test_no_stage_over_its_memory_and_every_layer_once(data, world):
     assert drafted == ((plan["draft"]["memory"] or {}).get("total_bytes") or 0)
 
 
+def test_a_machine_with_more_gpus_offers_fifteen(ask, world):
+    model = world.gguf(n_layer=40, layer_mib=90)
+    for machines in (([400] * 20,), ([10], [400] * 20)):
+        plan = make_plan(ask(*machines, model=model, reserve_bytes=0))
+        assert len(plan["devices"]) <= 15
+        assert sum(entry["reason"] == "too_many_devices" for entry in plan["refused"]) >= 5
+    with pytest.raises(PoolError):
+        make_plan(ask([250] * 20, model=model, reserve_bytes=0))
+
+
+def unified(world, free, gpu_own=0, ram_own=0):
+    node = world.node(1, [free], ram=free)
+    node["gpus"][0].update(unified_memory=True, memory_own_bytes=gpu_own * MIB)
+    node["memory"]["own_bytes"] = ram_own * MIB
+    return node
+
+
+@pytest.mark.parametrize("free", range(1200, 2400, 50))
+def test_unified_memory_is_counted_once(ask, world, free):
+    try:
+        plan = make_plan(ask(unified(world, free)))
+    except PoolError:
+        assert free < 1900
+        return
+    ram, gpu = (stage["memory"] for stage in plan["stages"])
+    used = [part["total_bytes"] - part["reserve_bytes"] for part in (ram, gpu)]
+    assert sum(used) + gpu["reserve_bytes"] <= free * MIB
+    assert gpu["left_bytes"] == gpu["free_bytes"] - gpu["total_bytes"] >= 0
+    own = [size // MIB for size in used]
+    running = unified(world, free - sum(own) - 2, gpu_own=own[1], ram_own=own[0])
+    assert make_plan(ask(running, previous=plan))["kept"]
+
+
+def test_a_second_gpu_in_the_same_memory_and_one_without_a_name_are_refused(ask, world):
+    node = world.node(1, [3000, 3000, 3000])
+    node["gpus"][0].update(unified_memory=True)
+    node["gpus"][1].update(unified_memory=True)
+    node["gpus"][2].update(device=None)
+    plan = make_plan(ask(node))
+    assert [entry["reason"] for entry in plan["refused"]] == ["shared_memory", "no_device"]
+    assert plan["devices"] == ["CUDA0"]
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("block_count", (-3, 0, float("inf"), {})),
+        ("embedding_length", (-1, float("nan"), [[1]])),
+        ("attention__head_count", (-8, ["a", 1], 2**32)),
+        ("attention__head_count_kv", (-2, "x", [None] * 10, [1, "x"] * 5)),
+        ("attention__key_length", ({}, -1)),
+        ("nextn_predict_layers", (-1,)),
+    ],
+)
+def test_a_damaged_model_is_one_sentence_and_a_damaged_draft_a_line(ask, world, key, values):
+    for junk in values:
+        with pytest.raises(PoolError, match=r"/models/(target|draft)\.gguf (has|lists)"):
+            make_plan(ask([3000], model=world.gguf(**{key: junk})))
+        draft = world.gguf(DRAFT, **{key: junk})
+        assert make_plan(ask([1300], [1300], draft=draft, draft_path=DRAFT))["draft"]["reason"] == "unsized"
+
+
+@pytest.mark.parametrize(("name", "junk"), [("blocks", [None] * 10), ("row_padding", {"512": [0]})])
+def test_a_model_whose_blocks_have_no_size(ask, name, junk):
+    model = ask([1]).model
+    with pytest.raises(PoolError, match="read it again"):
+        make_plan(ask([3000], model={**model, "tensors": {**model["tensors"], name: junk}}))
+
+
 def test_fifteen_devices_and_128_layers_are_quick(ask):
     import time
 
@@ -328,6 +397,55 @@ def test_a_dropped_draft_is_a_line_in_a_plan(ask, world, small, reason, machines
     assert f"off ({reason})" in plan_table(plan)
 
 
+def test_nothing_is_drafted_at_a_maximum_of_0(ask, small):
+    plan = make_plan(ask([1500], [1500], draft_max=0, **small))
+    assert (plan["draft"]["reason"], plan["draft"]["message"][:20]) == ("not_configured", "relay_draft_max is 0")
+
+
+@pytest.mark.parametrize(
+    ("option", "flag"), [({"draft_min": 2}, "--spec-draft-n-min"), ({"draft_p_min": 0.5}, "--spec-draft-p-min")]
+)
+def test_an_option_of_the_draft_that_the_build_lacks_is_not_written(ask, small, option, flag):
+    from ansible_collections.relay.pool.plugins.plugin_utils import dialect
+
+    known = [*dialect.REQUIRED, *dialect.REQUIRED_SHARDED, *dialect.OPTIONAL, *dialect.DRAFT_FLAGS]
+    llama = {"flags": known, "backends": ["RPC", "CUDA"]}
+    assert make_plan(ask([1500], [1500], llama=llama, **small))["draft"]["enabled"]
+    plan = make_plan(ask([1500], [1500], llama=llama, **option, **small))
+    assert plan["draft"]["reason"] == "unsupported_build"
+    assert flag in plan["draft"]["message"]
+    assert flag not in plan["server_args"]
+
+
+def test_a_draft_that_is_no_smaller_is_warned_of(ask, world, small):
+    warning = "only a much smaller model drafts faster"
+    same = {"draft": world.gguf(), "draft_path": "/models/target.gguf", "draft_scope": "any"}
+    assert any(warning in text for text in make_plan(ask([3500], **same))["warnings"])
+    assert not any(warning in text for text in make_plan(ask([1500], [1500], **small))["warnings"])
+
+
+def test_room_for_the_draft_but_not_for_checking_it(ask, world):
+    draft = world.gguf(DRAFT, n_layer=2, layer_mib=10, embd_mib=10, output_mib=10)
+    model = world.gguf(attention__head_count=8)
+    model["tokenizer"]["n_tokens"] = draft["tokenizer"]["n_tokens"] = 250000
+    options = {"draft": draft, "draft_path": DRAFT, "draft_scope": "any", "draft_device": "none", "model": model}
+    need = make_plan(ask([9000], model=model))["stages"][1]["memory"]["total_bytes"] // MIB + 1
+    plan = make_plan(ask([need], draft_max=1000, **options))
+    assert plan["draft"]["reason"] == "no_room"
+    assert plan["draft"]["message"].endswith("lower relay_draft_max")
+
+
+def test_a_replica_elsewhere_needs_both_files(ask, small):
+    plan = make_plan(ask([600], [9000], draft_scope="any", **small))
+    assert plan["draft"]["enabled"]
+    assert f"/models/target.gguf and {DRAFT} must be there" in plan["advice"][0]
+
+
+def test_flags_that_could_not_be_read_are_said(ask):
+    warnings = make_plan(ask([3000], llama={"build": 0, "flags": []}))["warnings"]
+    assert any("could not be read" in warning for warning in warnings)
+
+
 def test_every_reason_has_a_test():
     cases = next(m for m in test_a_dropped_draft_is_a_line_in_a_plan.pytestmark if m.name == "parametrize").args[1]
     assert {case[0] for case in cases} | {"enabled"} == set(REASONS)
@@ -428,6 +546,10 @@ def test_the_context_is_the_padded_one(ask):
             "no_address",
         ),
         ({"b": {"address": "worker.example"}}, "dotted IPv4", "no_address"),
+        ({"b": {"address": "fd00::10"}}, "dotted IPv4", "no_address"),
+        ({"b": {"address": "999.1.1.1"}}, "dotted IPv4", "no_address"),
+        ({"b": {"address": "0.0.0.0"}}, "dotted IPv4", "no_address"),
+        ({"b": {"address": "224.0.0.1"}}, "dotted IPv4", "no_address"),
         (
             {"b": {"listeners": [{"address": "0.0.0.0", "port": 50052, "pid": 7, "command": "nc", "unit": None}]}},
             r"port 50052 on b is taken by pid 7 \(nc\)",
@@ -452,6 +574,13 @@ def test_equal_gpu_uuids_are_one_machine(ask, world):
     twin = {**world.node(2, [1300]), "gpus": world.node(1, [1300])["gpus"]}
     with pytest.raises(PoolError, match="GPU GPU-1-0"):
         make_plan(ask([1300], twin))
+
+
+@pytest.mark.parametrize("address", [None, "fd00::1", "0.0.0.0"])
+def test_a_sharding_host_needs_an_address_its_workers_can_let_in(ask, world, address):
+    with pytest.raises(PoolError, match=r"a has no IPv4 address .*relay_rpc_address"):
+        make_plan(ask(world.node(1, [1300], address=address), [1300]))
+    assert make_plan(ask(world.node(1, [3000], address=address), [1300]))["kind"] == "replica"
 
 
 def test_every_machine_without_facts_is_named(ask):
@@ -487,6 +616,12 @@ def test_the_servers_port(ask, world, listener, taken):
         (([3000],), {"server_port": 70000}, "server_port is 70000"),
         (([3000],), {"draft_p_min": 1.5}, r"draft_p_min is 1\.5"),
         (([3000],), {"reserve_bytes": -1}, "reserve_bytes is -1"),
+        (([3000],), {"parallel": 257}, "parallel is 257.* from 1 to 256"),
+        (([3000],), {"ctx_size": 2**31}, "ctx_size is 2147483648"),
+        (([3000],), {"threads": -3}, "threads is -3"),
+        (([3000],), {"log_verbosity": -1}, "log_verbosity is -1"),
+        (([3000],), {"draft_min": 17}, "draft_min is 17: it must lie between 0 and draft_max, 16"),
+        (([3000],), {"model": {"architecture": "llama"}}, "the model has no path"),
         (([1300], [1300]), {"llama": {"flags": ["--model"], "backends": ["RPC"]}}, "does not know --host"),
     ],
 )
@@ -589,6 +724,97 @@ def test_installing_llama_cpp_does_not_move_anything(ask):
     flags += ["--spec-draft-n-min", "--spec-draft-p-min"]
     llama = {"flags": flags, "spec_types": ["draft-simple"], "backends": ["RPC", "CUDA"]}
     assert again(request, make_plan(request), llama=llama)["kept"]
+
+
+JUNK = (None, -1, "x", [{}])
+
+
+def places(value, path=()):
+    yield path
+    if isinstance(value, (dict, list)):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            yield from places(value[key], (*path, key))
+
+
+def edited(plan, path, junk, delete=False):
+    plan = json.loads(json.dumps(plan))
+    at = plan
+    for key in path[:-1]:
+        at = at[key]
+    if delete:
+        del at[path[-1]]
+    else:
+        at[path[-1]] = junk
+    return plan
+
+
+@pytest.mark.parametrize("machines", [([1300], [1500]), ([3000],)])
+def test_a_plan_edited_by_hand_is_neither_trusted_nor_fatal(ask, small, machines):
+    request = ask(*machines, **small)
+    first = json.loads(json.dumps(make_plan(request)))
+    assert make_plan(dataclasses.replace(request, previous=first))["kept"]
+    # what the planner said that day is kept as it is, if it is text
+    notes = ("inputs", "warnings", "advice", "kept")
+    paths = [path for path in places(first) if path and path[0] not in notes and path != ("draft", "message")]
+    for path in paths:
+        for junk in (*JUNK, "deleted"):
+            previous = edited(first, path, junk, junk == "deleted")
+            plan = make_plan(dataclasses.replace(request, previous=previous))
+            assert {**plan, "kept": False} == first, (path, junk)
+            assert path[0] == "llama" or not plan["kept"] or previous == first, (path, junk)
+
+
+@pytest.mark.parametrize("previous", [{}, {"schema": 0}, {"schema": 1, "stages": 3}, {"kind": "replica"}, [1], "plan"])
+def test_something_else_in_the_file_of_the_plan(ask, previous):
+    assert not make_plan(dataclasses.replace(ask([1300], [1500]), previous=previous))["kept"]
+
+
+def test_a_draft_written_into_the_plan_of_a_replica_is_not_kept(ask, small):
+    request = ask([3000], **small)
+    first = make_plan(request)
+    draft = {**make_plan(dataclasses.replace(request, draft_scope="any"))["draft"]}
+    plan = make_plan(dataclasses.replace(request, previous={**first, "draft": draft}))
+    assert (plan["kept"], plan["draft"]["reason"]) == (False, "replica")
+
+
+@pytest.mark.parametrize(
+    ("flags", "backends", "text"), [("--rpc", ["CPU", "RPC"], "does not know --rpc"), ("", ["CPU"], "without RPC")]
+)
+def test_a_kept_plan_is_one_the_build_can_run(ask, flags, backends, text):
+    from ansible_collections.relay.pool.plugins.plugin_utils import dialect
+
+    request = ask([1300], [1300])
+    known = [*dialect.REQUIRED, *dialect.REQUIRED_SHARDED, *dialect.OPTIONAL, *dialect.DRAFT_FLAGS, "--spec-type"]
+    llama = {"flags": [flag for flag in known if flag != flags], "spec_types": ["draft-simple"], "backends": backends}
+    with pytest.raises(PoolError, match=text):
+        again(request, make_plan(request), llama=llama)
+
+
+def test_a_kept_plan_names_the_build_it_is_for(ask):
+    from ansible_collections.relay.pool.plugins.plugin_utils import dialect
+
+    request = ask([1300], [1300])
+    known = [*dialect.REQUIRED, *dialect.REQUIRED_SHARDED, *dialect.OPTIONAL, *dialect.DRAFT_FLAGS, "--spec-type"]
+    llama = {"flags": known, "spec_types": ["draft-simple"], "backends": ["RPC", "CUDA"], "version": "2", "build": 2}
+    plan = again(request, make_plan(request), llama=llama)
+    assert (plan["kept"], plan["llama"]["build"], plan["warnings"]) == (True, 2, [])
+
+
+def test_a_gpu_that_appears_and_may_not_be_used_is_kept_away(ask, world):
+    request = ask([3000])
+    nodes = {"a": world.node(1, [3000, 3000])}
+    nodes["a"]["gpus"][1].update(placeable=False, reason="MIG")
+    plan = make_plan(dataclasses.replace(request, nodes=nodes, previous=make_plan(request)))
+    assert (plan["kept"], plan["devices"]) == (False, ["CUDA0"])
+
+
+def test_more_memory_does_not_move_a_running_pool_and_a_lost_worker_does(ask):
+    request = ask([1300], [1500], [1300])
+    first = make_plan(request)
+    assert again(request, first, free=9000)["kept"]
+    nodes = {name: node for name, node in request.nodes.items() if name != first["workers"][0]["host"]}
+    plan = make_plan(dataclasses.replace(request, nodes=nodes, previous=first, allow_partial=True))
+    assert (plan["kept"], plan["refused"][0]["reason"]) == (False, "no_facts")
 
 
 # -- the table -------------------------------------------------------------------------------------------------
