@@ -62,6 +62,7 @@ def test_a_worker_lets_only_the_host_in(pool):
         ({"relay_rpc_port": 22}, "port 22 on relay-demo-worker"),
         ({"relay_extra_args": ["--tensor-split", "1,1"]}, "--tensor-split"),
         ({"relay_extra_args": ["--api-key", "secret"]}, "--api-key"),
+        ({"relay_extra_args": ["--no-such-flag"]}, "--no-such-flag is unknown to the installed llama-server"),
         ({"relay_ctx_size": 4000000}, "relay_ctx_size"),
         ({"relay_allow_cpu": False}, "relay_allow_cpu"),
     ],
@@ -115,6 +116,25 @@ def test_a_worker_that_restarted_behind_the_servers_back_is_repaired(pool):
     assert pool.play("deploy.yml").rc == 0
     pool.settled = True
     assert pool.ask("The sea is", 4)["content"]
+
+
+def test_settings_of_the_machine_do_not_change_the_plan(pool):
+    # llama-server reads this file, and takes options from these variables: the first would shrink the context, the
+    # second stop the start
+    pool.settled = False
+    pool.on(HOST, "sh", "-c", "mkdir -p /etc/llama.cpp && echo 'ctx-size = 512' >/etc/llama.cpp/config.ini")
+    pool.on(HOST, "systemctl", "set-environment", "LLAMA_ARG_DRAFT_MAX=4")
+    try:
+        pool.on(HOST, "systemctl", "restart", "relay-llama")
+        played = pool.play("deploy.yml")
+        assert played.rc == 0, played.text[-4000:]
+        assert "LLAMA_ARG" not in pool.on(
+            HOST, "sh", "-c", "tr '\\0' '\\n' </proc/$(systemctl show -p MainPID --value relay-llama)/environ"
+        )
+    finally:
+        pool.on(HOST, "systemctl", "unset-environment", "LLAMA_ARG_DRAFT_MAX")
+        pool.on(HOST, "rm", "-r", "/etc/llama.cpp")
+    pool.settled = True
 
 
 def test_an_interrupted_deploy_is_finished_by_the_next(pool):
