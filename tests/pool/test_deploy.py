@@ -49,6 +49,7 @@ def test_a_worker_lets_only_the_host_in(pool):
     assert "Error" in refused or "timed out" in refused
 
 
+# The planner's own refusals are in the unit tests; here is one of each place that can refuse.
 @pytest.mark.parametrize(
     ("variables", "words"),
     [
@@ -57,13 +58,8 @@ def test_a_worker_lets_only_the_host_in(pool):
         ({"relay_host_port": 70000}, "relay_host_port is 70000, but must be a port from 1 to 65535"),
         ({"relay_kv_cache_type": "q3_k"}, "relay_kv_cache_type"),
         ({"relay_model": "/srv/models/none.gguf"}, "relay-demo-host has no such file: correct the path"),
-        ({"relay_model": "/etc/passwd"}, "/etc/passwd"),
         ({"relay_host_port": 22}, "port 22 on relay-demo-host is taken by pid"),
-        ({"relay_rpc_port": 22}, "port 22 on relay-demo-worker"),
-        ({"relay_extra_args": ["--tensor-split", "1,1"]}, "--tensor-split"),
-        ({"relay_extra_args": ["--api-key", "secret"]}, "--api-key"),
         ({"relay_extra_args": ["--no-such-flag"]}, "--no-such-flag is unknown to the installed llama-server"),
-        ({"relay_ctx_size": 4000000}, "relay_ctx_size"),
         ({"relay_allow_cpu": False}, "relay_allow_cpu"),
     ],
 )
