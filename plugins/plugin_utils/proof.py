@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any, NamedTuple
 
-MIB = 1024 * 1024
+from ansible_collections.relay.pool.plugins.plugin_utils.units import MIB
 
 Place = tuple  # ("local", "CUDA0") | ("10.0.0.24:50052", 0)
 

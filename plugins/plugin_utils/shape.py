@@ -26,9 +26,9 @@ INTERVAL = {"qwen3next": 4, "qwen35": 4, "qwen35moe": 4, "qwen4exp": 4, "minimax
 # For any other architecture a window in the file is not believed and every layer is charged in full.
 WINDOW_PERIOD = {"gpt-oss": 2, "gemma2": 2, "gemma3": 6, "cohere2": 4, "olmo2": 4}
 WINDOW_DEFAULT = {"gemma2": 4096}
-# Architectures whose NextN layers llama.cpp skips at load unless it drafts with them (TENSOR_SKIP).
 # Every count in a GGUF is a uint32.
 LARGEST = 2**32
+# Architectures whose NextN layers llama.cpp skips at load unless it drafts with them (TENSOR_SKIP).
 NEXTN_SKIPPED = frozenset(
     (
         "bailingmoe2", "bailingmoe3", "cohere2moe", "deepseek2", "deepseek32", "exaone-moe", "exaone4", "glm-dsa",

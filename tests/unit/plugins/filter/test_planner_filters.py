@@ -13,6 +13,7 @@ from ansible_collections.relay.pool.plugins.filter.memory_estimate import Filter
 from ansible_collections.relay.pool.plugins.filter.plan_proof import FilterModule as PlanProof
 from ansible_collections.relay.pool.plugins.filter.plan_table import FilterModule as PlanTable
 from ansible_collections.relay.pool.plugins.filter.rpc_server_args import FilterModule as RpcServerArgs
+from ansible_collections.relay.pool.plugins.filter.systemd_environment import FilterModule as SystemdEnvironment
 from ansible_collections.relay.pool.plugins.filter.systemd_exec import FilterModule as SystemdExec
 
 FILTERS = {
@@ -24,6 +25,7 @@ FILTERS = {
         PlanProof,
         PlanTable,
         RpcServerArgs,
+        SystemdEnvironment,
         SystemdExec,
     )
     for name, function in module().filters().items()
@@ -102,6 +104,10 @@ def test_rpc_server(options, expected):
     assert " ".join(FILTERS["rpc_server_args"](options)) == expected
 
 
+def test_systemd_environment():
+    assert FILTERS["systemd_environment"]({"B": "x y", "A": "100%"}) == 'A=100%% "B=x y"'
+
+
 def test_systemd_exec():
     line = FILTERS["systemd_exec"](["/bin/a", "100%", "$5", "b c"])
     assert line == '/bin/a 100%% $$5 "b c"'
@@ -132,6 +138,8 @@ def test_draft_compatibility():
     [
         ("llama_server_args", ["--model"], "dictionary of options"),
         ("rpc_server_args", ["-H"], "dictionary of options"),
+        ("systemd_environment", [["A=1"]], "dictionary of values by name"),
+        ("systemd_environment", [{"A B": 1}], "no name of an environment variable"),
         ("systemd_exec", ["/bin/a b"], "not a command line"),
         ("systemd_exec", [["a"]], "absolute path"),
         ("memory_estimate", ["m"], "gguf_info"),

@@ -8,7 +8,8 @@ from __future__ import annotations
 import copy
 
 import pytest
-from ansible_collections.relay.pool.plugins.plugin_utils.proof import MIB, prove
+from ansible_collections.relay.pool.plugins.plugin_utils.proof import prove
+from ansible_collections.relay.pool.plugins.plugin_utils.units import MIB
 
 
 def memory(weights, kv):
