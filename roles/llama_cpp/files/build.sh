@@ -22,9 +22,9 @@ done
 [ "$jobs" -gt 0 ] || jobs=$(getconf _NPROCESSORS_ONLN)
 [ "$number" -gt 0 ] && set -- "-DLLAMA_BUILD_NUMBER=$number" "$@"
 
-work=$output.building
+work=$output.compiling
 rm -rf "$work"
-mkdir -p "$work/source" "$work/build" "$work/result/bin"
+mkdir -p "$work/source" "$work/build"
 case $archive in
     *.zip) python3 -m zipfile -e "$archive" "$work/source" ;;
     *) tar -xf "$archive" -C "$work/source" ;;
@@ -54,14 +54,7 @@ build "-DCMAKE_PROJECT_INCLUDE=$(dirname "$0")/unity.cmake" "$@" || build "$@" |
     exit 1
 }
 for target in $targets; do
-    cp "$work/build/bin/$target" "$work/result/bin/"
-    strip "$work/result/bin/$target" 2>/dev/null || true
+    strip "$work/build/bin/$target" 2>/dev/null || true
 done
-find "$work/build/bin" -name '*.so*' -exec cp -P {} "$work/result/bin/" \;
-date -u +%Y-%m-%dT%H:%M:%SZ >"$work/result/complete"
-# "complete" comes last in the archive: where it was unpacked, all was.
-tar -czf "$work/result.tar.gz" -C "$work/result" bin complete
-rm -rf "$output"
-mv "$work/result" "$output"
-mv "$work/result.tar.gz" "$output.tar.gz"
+"$(dirname "$0")/pack.sh" "$output.tar.gz" "$work/build/bin"
 rm -rf "$work"

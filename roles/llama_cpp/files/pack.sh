@@ -5,7 +5,8 @@
 #
 # pack.sh OUTPUT.tar.gz DIRECTORY_OR_ARCHIVE
 #
-# Packs programs that were built elsewhere the way build.sh packs its own: bin/ first, "complete" last.
+# Packs the programs of a build, build.sh's or one made elsewhere: bin/ first, "complete" last, so that where "complete"
+# was unpacked, all was.
 set -eu
 
 output=${1%.tar.gz} prebuilt=$2
