@@ -90,6 +90,17 @@ class Pool:
         """Run a command on a machine."""
         return self.podman("exec", machine, *argv)
 
+    def machines(self, command: str) -> str:
+        """What `machines up`, `down` or `status` says."""
+        done = subprocess.run(
+            [str(DEMO / "bin" / "machines"), command], capture_output=True, text=True, timeout=120, check=True
+        )
+        return done.stdout
+
+    def states(self) -> dict[str, str]:
+        """What each machine is found to be, by name."""
+        return {name: state for name, _, state in map(str.split, self.machines("status").splitlines())}
+
     def processes(self) -> dict[str, str]:
         """PID and start of what the units run, by machine and unit: equal before and after means untouched."""
         units = {MACHINES[0]: "relay-llama", MACHINES[1]: "relay-rpc", MACHINES[2]: "relay-rpc"}
