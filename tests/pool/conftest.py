@@ -99,7 +99,8 @@ class Pool:
 
     def states(self) -> dict[str, str]:
         """What each machine is found to be, by name."""
-        return {name: state for name, _, state in map(str.split, self.machines("status").splitlines())}
+        rows = [line.split() for line in self.machines("status").splitlines()]
+        return {row[0]: row[2] for row in rows}
 
     def processes(self) -> dict[str, str]:
         """PID and start of what the units run, by machine and unit: equal before and after means untouched."""
