@@ -111,11 +111,12 @@ def _table(plan):
 
 
 def _facts(task_vars, names):
-    """relay_node of each machine that has one; the planner names those that do not."""
+    """relay_node of each machine that has one, with the back ends of its llama.cpp; the planner names those without."""
     hostvars = task_vars.get("hostvars") or {}
     nodes = {}
     for name in names:
         facts = hostvars[name].get("ansible_facts") if name in hostvars else None
         if facts and facts.get("relay_node"):
-            nodes[name] = facts["relay_node"]
+            info = (hostvars[name].get("relay_llama_info") or {}).get("llama") or {}
+            nodes[name] = {**facts["relay_node"], "backends": info.get("backends")}
     return nodes

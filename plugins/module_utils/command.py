@@ -150,7 +150,7 @@ def run(
         process.stderr.close()
     out, err = texts["stdout"], texts["stderr"]
     if timed_out:
-        return Result(None, out, err, f"{name} gave no answer within {timeout:g} s and was killed", truncated)
+        return Result(None, out, err, f"{name} gave no answer within {round(timeout, 2):g} s and was killed", truncated)
     if truncated:
         return Result(rc, out, err, None, True)
     if rc is None:

@@ -10,6 +10,8 @@ import os
 import platform
 from typing import Any
 
+from ansible_collections.relay.pool.plugins.module_utils import darwin
+
 # x86 says "model name"; some ARM and RISC-V kernels say one of the others, or nothing.
 MODEL_KEYS = ("model name", "Model", "cpu model", "uarch", "Hardware")
 
@@ -56,7 +58,9 @@ def read_cpu(proc: str = "/proc", sys_root: str = "/sys/devices/system/cpu") -> 
         with open(os.path.join(proc, "cpuinfo"), encoding="utf-8", errors="replace") as handle:
             model, threads, cores = parse_cpuinfo(handle.read())
     except OSError:
-        model, threads, cores = None, 0, 0
+        known = darwin.read_cpu() if darwin.is_here() else {}
+        model = known.get("model")
+        threads, cores = known.get("threads") or 0, known.get("physical_cores") or 0
     threads = threads or os.cpu_count() or 1
     return {
         "model": model or platform.machine(),

@@ -1,11 +1,13 @@
 # Copyright (c) 2026, relay.pool contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Memory of the machine as its services may use it: /proc/meminfo, limited by control groups."""
+"""Memory of the machine as its services may use it: /proc/meminfo, limited by control groups; or that of macOS."""
 
 from __future__ import annotations
 
 import os
+
+from ansible_collections.relay.pool.plugins.module_utils import darwin
 
 # A v1 group without a limit shows the largest page-aligned 64-bit number.
 UNLIMITED = 1 << 60
@@ -90,6 +92,8 @@ def read_memory(root: str = "/sys/fs/cgroup", proc: str = "/proc") -> tuple[int 
     """(total, available) in bytes: the least of what the machine and every limiting group have; None if unreadable."""
     meminfo = read_meminfo(proc)
     total, available = meminfo.get("MemTotal"), meminfo.get("MemAvailable")
+    if not meminfo and darwin.is_here():
+        return darwin.read_memory()
     if total is None or available is None:
         return total, available
     for folder in group_folders(root, proc):

@@ -1,11 +1,7 @@
 # Copyright (c) 2026, relay.pool contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""IPv4 addresses of the machine, and the one that RPC traffic takes.
-
-llama.cpp's RPC speaks IPv4 only. The address is never guessed: what is asked for matches one address, or the
-answer is a reason in words. Bridges of containers and VPNs are taken only when they are asked for.
-"""
+"""IPv4 addresses of this machine and of the others: which it has, by which it sends, what a name means."""
 
 from __future__ import annotations
 
@@ -13,36 +9,41 @@ import array
 import fcntl
 import ipaddress
 import json
-import os
-import re
 import socket
 import struct
+import time
 from dataclasses import dataclass
 from typing import Any, Callable, Sequence
 
-from ansible_collections.relay.pool.plugins.module_utils import command
+from ansible_collections.relay.pool.plugins.module_utils import command, deadline, interfaces
 
-SYS_NET = "/sys/class/net"
-# Names that container and virtual machine runtimes give to their bridges and links, and VPNs to theirs.
-CONTAINER_NAMES = re.compile(
-    r"^(docker\d+|docker_gwbridge|br-[0-9a-f]{12}|podman\d+|cni-?\w*|veth\w*|virbr\d+|vmnet\d+|vboxnet\d+|lxc\w*"
-    r"|lxdbr\d+|incusbr\d+|flannel[.\w]*|cali\w*|cilium\w*|kube\S*|nodelocaldns|weave\w*|nerdctl\d+)$"
-)
-VPN_NAMES = re.compile(r"^(tailscale\d+|wg\S*|tun\d*|tap\d*|zt\w+|nebula\d*|utun\d*|ppp\d+|ipsec\d+|vti\d*)$")
+CARRIER_NAT = ipaddress.IPv4Network("100.64.0.0/10")
+LINK_LOCAL = ipaddress.IPv4Network("169.254.0.0/16")
+# Why an address is not taken unasked although its interface would be.
+UNCONFIGURED = "a link-local address"
+LOOPBACK = "an address of the loopback interface"
 SIOCGIFCONF = 0x8912
 SIOCGIFNETMASK = 0x891B
-WAY_OUT = "set rpc_address, rpc_interface or rpc_subnet"
+RESOLVE_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
 class Address:
-    """One IPv4 address of an interface. ``virtual`` says why RPC traffic does not take it unasked."""
+    """One IPv4 address of an interface.
+
+    ``speed_mbps`` is the link's in Mbit/s. ``virtual`` says why RPC traffic does not take it unasked. ``wireless`` is
+    True when the traffic goes over Wi-Fi, also below a bridge or bond. ``down``: the interface has no link.
+    ``secondary``: traffic of the machine itself leaves with another address of the interface.
+    """
 
     interface: str
     address: str
     prefix: int
     speed_mbps: int | None = None
     virtual: str | None = None
+    wireless: bool = False
+    down: bool = False
+    secondary: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -50,6 +51,7 @@ class Address:
             "address": self.address,
             "prefix": self.prefix,
             "speed_mbps": self.speed_mbps,
+            "wireless": self.wireless,
         }
 
     def __str__(self) -> str:
@@ -70,7 +72,7 @@ def parse_ip_json(text: str) -> list[tuple[str, str, int]]:
 
 
 def ioctl_addresses() -> list[tuple[str, str, int]]:
-    """The same without ``ip``: SIOCGIFCONF lists every interface that is up and has an IPv4 address."""
+    """The same without ``ip``: SIOCGIFCONF lists every interface that has an IPv4 address."""
     found = []
     record = 40 if struct.calcsize("P") == 8 else 32  # sizeof(struct ifreq)
     buffer = array.array("B", bytes(record * 256))
@@ -83,64 +85,74 @@ def ioctl_addresses() -> list[tuple[str, str, int]]:
             ip = socket.inet_ntoa(data[start + 20 : start + 24])
             if ip.startswith("127."):
                 continue
-            answer = fcntl.ioctl(sock.fileno(), SIOCGIFNETMASK, struct.pack("16s24x", label))
+            # With the address, since an interface may have several under one name.
+            question = struct.pack("16sHH4s16x", label, socket.AF_INET, 0, socket.inet_aton(ip))
+            answer = fcntl.ioctl(sock.fileno(), SIOCGIFNETMASK, question)
             prefix = bin(struct.unpack("!I", answer[20:24])[0]).count("1")
             # An alias such as eth0:1 belongs to eth0.
             found.append((label.decode("ascii", "replace").split(":", 1)[0], ip, prefix))
     return found
 
 
-def speed_mbps(interface: str, root: str = SYS_NET) -> int | None:
-    """Link speed in Mbit/s, None where the driver does not know (virtual links, links that are down)."""
-    try:
-        with open(os.path.join(root, interface, "speed"), encoding="ascii") as handle:
-            value = int(handle.read().strip())
-    except (OSError, ValueError):
-        return None
-    return value if 0 < value < 2**31 else None
-
-
-def virtual_reason(interface: str, root: str = SYS_NET) -> str | None:
-    """What makes an interface one that RPC traffic does not take unasked, or None."""
-    folder = os.path.join(root, interface)
-    if VPN_NAMES.match(interface) or os.path.exists(os.path.join(folder, "tun_flags")):
-        return "a VPN"
-    try:
-        with open(os.path.join(folder, "uevent"), encoding="ascii", errors="replace") as handle:
-            if "DEVTYPE=wireguard" in handle.read().split():
-                return "a VPN"
-    except OSError:
-        pass
-    if CONTAINER_NAMES.match(interface):
-        return "a bridge of containers"
-    if os.path.isdir(os.path.join(folder, "bridge")):
-        # A bridge with a card in it carries the machine's own address; one without serves guests only.
-        try:
-            ports = os.listdir(os.path.join(folder, "brif"))
-        except OSError:
-            ports = []
-        if not any(os.path.exists(os.path.join(root, port, "device")) for port in ports):
-            return "a bridge of containers"
+def _aside(interface: str, ip: ipaddress.IPv4Address, prefix: int, on_card: bool) -> str | None:
+    """Why one address of an interface that is none of these is not taken unasked, or None."""
+    if interface == "lo":
+        return LOOPBACK
+    if ip in LINK_LOCAL:
+        return UNCONFIGURED
+    if ip in CARRIER_NAT and prefix == 32 and not on_card:
+        return interfaces.VPN  # as Tailscale hands them out, whatever its interface is called
     return None
 
 
+def _secondary(raw: Sequence[tuple[str, str, int]]) -> list[bool]:
+    """Of each address, whether the kernel sends with another one of the interface instead.
+
+    It does for a later address in the network of an earlier one, and for a single one that floats inside a network.
+    """
+    raw_networks = [(name, ipaddress.IPv4Network((ip, prefix), strict=False)) for name, ip, prefix in raw]
+    wide = {entry for entry in raw_networks if entry[1].prefixlen < 32}
+    seen = set()
+    found = []
+    for name, network in raw_networks:
+        floats = network.prefixlen == 32 and any(name == other and network.subnet_of(net) for other, net in wide)
+        found.append(floats or (name, network) in seen)
+        seen.add((name, network))
+    return found
+
+
 def read_addresses(
-    timeout: float = 10.0, run: Callable[..., command.Result] = command.run, root: str = SYS_NET
+    timeout: float = 10.0, run: Callable[..., command.Result] = command.run, root: str = interfaces.SYS_NET
 ) -> tuple[list[Address], list[str]]:
     """IPv4 addresses of this machine except loopback, and what went wrong."""
     errors: list[str] = []
     try:
         raw = parse_ip_json(run(["ip", "-j", "addr"], timeout=timeout).stdout)
+        found = _describe(raw, root)
     except (ValueError, AttributeError, TypeError):
         # No ip, or one too old for JSON.
         try:
-            raw = ioctl_addresses()
+            found = _describe(ioctl_addresses(), root)
         except OSError as exc:
-            raw = []
+            found = []
             errors.append(f"IPv4 addresses cannot be read: {exc.strerror or exc}")
-    return [
-        Address(name, ip, prefix, speed_mbps(name, root), virtual_reason(name, root)) for name, ip, prefix in raw
-    ], errors
+    return found, errors
+
+
+def _describe(raw: Sequence[tuple[str, str, int]], root: str) -> list[Address]:
+    # Once per interface: one that carries the services of a cluster has thousands of addresses.
+    links = {
+        name: (interfaces.speed_mbps(name, root), interfaces.is_wireless(name, root), interfaces.is_down(name, root))
+        for name, _ip, _prefix in raw
+    }
+    reasons = {name: interfaces.virtual_reason(name, root) for name in links}
+    cards = {name: interfaces.on_card(name, root) for name in links}
+    found = []
+    for (name, ip, prefix), secondary in zip(raw, _secondary(raw)):
+        speed, wireless, down = links[name]
+        virtual = reasons[name] or _aside(name, ipaddress.IPv4Address(ip), prefix, cards[name])
+        found.append(Address(name, ip, prefix, speed, virtual, wireless, down, secondary))
+    return found
 
 
 def route_source(destination: str) -> str | None:
@@ -153,75 +165,35 @@ def route_source(destination: str) -> str | None:
             return None
 
 
-def _ipv4(name: str, value: str) -> str:
+def _look_up(name: str, family: int, end: float) -> list[str]:
+    """Addresses of the family. Raises OSError or ValueError for what is no name here, DeadlineError when late."""
+    left = max(0.0, end - time.monotonic())
+    found = deadline.within(left, lambda: socket.getaddrinfo(name, None, family, socket.SOCK_STREAM))
+    return list(dict.fromkeys(entry[4][0] for entry in found))
+
+
+def resolve(name: str, timeout: float = RESOLVE_SECONDS) -> tuple[list[str], str | None]:
+    """(IPv4 addresses of another machine, None) or ([], why none), within ``timeout`` seconds."""
+    end = time.monotonic() + timeout
     try:
-        return str(ipaddress.IPv4Address(value))
-    except ValueError:
-        raise ValueError(f"{name} is {value!r}: llama.cpp's RPC wants a dotted IPv4 address") from None
-
-
-def _told(
-    addresses: Sequence[Address], rpc_address: str, rpc_interface: str, rpc_subnet: str
-) -> tuple[str | None, str | None]:
-    """The one address that fits all that was asked for."""
-    matches = list(addresses)
-    wishes = []
-    if rpc_address:
-        wanted = _ipv4("rpc_address", rpc_address)
-        if wanted.startswith("127."):
-            matches.append(Address("lo", wanted, 8))
-        wishes.append(f"rpc_address {wanted}")
-        matches = [a for a in matches if a.address == wanted]
-    if rpc_interface:
-        wishes.append(f"rpc_interface {rpc_interface}")
-        matches = [a for a in matches if a.interface == rpc_interface]
-    if rpc_subnet:
-        try:
-            network = ipaddress.IPv4Network(rpc_subnet, strict=False)
-        except ValueError:
-            raise ValueError(f"rpc_subnet is {rpc_subnet!r}: it must be an IPv4 network such as 10.10.0.0/24") from None
-        wishes.append(f"rpc_subnet {rpc_subnet}")
-        matches = [a for a in matches if ipaddress.IPv4Address(a.address) in network]
-    asked = " and ".join(wishes)
-    unique = sorted({a.address for a in matches})
-    if len(unique) == 1:
-        return unique[0], None
-    if unique:
-        return None, f"{asked} matches {len(unique)} addresses, {', '.join(map(str, matches))}: set rpc_address"
-    have = ", ".join(map(str, addresses)) or "no IPv4 address"
-    return None, f"{asked} matches no address of this machine, which has {have}"
-
-
-def choose_address(
-    addresses: Sequence[Address],
-    rpc_address: str = "",
-    rpc_interface: str = "",
-    rpc_subnet: str = "",
-    route_to: str = "",
-    source_of: Callable[[str], str | None] = route_source,
-) -> tuple[str | None, str | None]:
-    """(address, None) or (None, why none). What is asked for outright goes before the route to ``route_to``."""
+        return abroad(name, _look_up(name, socket.AF_INET, end))
+    except deadline.DeadlineError:
+        return [], f"this machine did not resolve {name} within {timeout:g} s"
+    except (OSError, ValueError) as exc:
+        problem = f"this machine cannot resolve {name} ({getattr(exc, 'strerror', None) or exc})"
     try:
-        if rpc_address or rpc_interface or rpc_subnet:
-            return _told(addresses, rpc_address, rpc_interface, rpc_subnet)
-        if route_to:
-            _ipv4("route_to", route_to)
-    except ValueError as exc:
-        return None, str(exc)
-    if route_to:
-        source = source_of(route_to)
-        if source is None:
-            return None, f"there is no route to {route_to}: {WAY_OUT}"
-        via = next((a for a in addresses if a.address == source), None)
-        if via is not None and via.virtual:
-            return None, f"the route to {route_to} leaves by {via}, {via.virtual}: {WAY_OUT} if that is meant"
-        return source, None
-    if not addresses:
-        return None, "the machine has no IPv4 address, and llama.cpp's RPC speaks no IPv6"
-    real = [a for a in addresses if not a.virtual]
-    if len(real) == 1:
-        return real[0].address, None
-    if real:
-        return None, f"the machine has {len(real)} addresses, {', '.join(map(str, real))}: {WAY_OUT}"
-    have = ", ".join(f"{a}, {a.virtual}" for a in addresses)
-    return None, f"the machine has only {have}: {WAY_OUT} if that is meant"
+        other = _look_up(name, socket.AF_INET6, end)
+    except (deadline.DeadlineError, OSError, ValueError):
+        return [], problem
+    return [], f"this machine resolves {name} to IPv6 only ({', '.join(other)}), and llama.cpp's RPC speaks IPv4 only"
+
+
+def abroad(name: str, found: list[str]) -> tuple[list[str], str | None]:
+    """Without the addresses that mean this machine."""
+    abroad = [ip for ip in found if not ip.startswith(("127.", "0."))]
+    if abroad:
+        return abroad, None
+    means = "which is this machine itself"
+    if name == ", ".join(found):
+        return [], f"the other machine's address is {name}, {means}"
+    return [], f"this machine resolves {name} to {', '.join(found)}, {means}: correct its line in /etc/hosts"

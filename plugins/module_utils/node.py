@@ -14,14 +14,17 @@ from typing import Any, Callable
 
 from ansible_collections.relay.pool.plugins.module_utils import (
     cpu,
+    links,
     memory,
     network,
-    nvidia,
     overrides,
+    rpc_address,
     small_files,
     sockets,
     units,
 )
+from ansible_collections.relay.pool.plugins.module_utils.gpu import gather as gpu_gather
+from ansible_collections.relay.pool.plugins.module_utils.gpu import record
 
 # A tool that prints rubbish must not fill the facts with it.
 MAX_MESSAGES = 16
@@ -31,7 +34,10 @@ DEFAULT_UNITS = ("relay-rpc.service", "relay-llama.service")
 
 @dataclass(frozen=True)
 class Options:
-    """What to look at. ``timeout`` is in seconds and per tool."""
+    """What to look at. ``timeout`` is in seconds, for the tools of each probe together.
+
+    ``environment`` is that of the pool's services; ``links`` are targets for ``links.measure``.
+    """
 
     ports: list[int] = field(default_factory=list)
     units: list[str] = field(default_factory=lambda: list(DEFAULT_UNITS))
@@ -40,6 +46,8 @@ class Options:
     rpc_subnet: str = ""
     route_to: str = ""
     overrides: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    links: list[dict[str, Any]] = field(default_factory=list)
     timeout: float = 10.0
 
 
@@ -95,16 +103,15 @@ def gather(options: Options) -> dict[str, Any]:
         errors.add("memory", ["/proc/meminfo does not say MemTotal and MemAvailable"])
     own = errors.guard("memory", lambda: sum(memory.process_own_bytes(pid) or 0 for pid in own_pids), 0)
 
-    gpus, messages = errors.guard(
-        "nvidia", lambda: nvidia.read_gpus(memory.read_meminfo(), own_pids, options.timeout), ([], [])
-    )
-    errors.add("nvidia", messages)
+    machine = record.Machine(meminfo=memory.read_meminfo(), own_pids=tuple(own_pids))
+    environment = {str(name): str(value) for name, value in options.environment.items()}
+    gpus = gpu_gather.read_gpus(machine, options.timeout, environment, errors.guard, errors.add)
 
     addresses, messages = errors.guard("network", lambda: network.read_addresses(options.timeout), ([], []))
     errors.add("network", messages)
     address, address_reason = errors.guard(
         "network",
-        lambda: network.choose_address(
+        lambda: rpc_address.choose_address(
             addresses, options.rpc_address, options.rpc_interface, options.rpc_subnet, options.route_to
         ),
         (None, "the addresses of the machine cannot be read"),
@@ -120,6 +127,7 @@ def gather(options: Options) -> dict[str, Any]:
         },
         "cpu": errors.guard("cpu", cpu.read_cpu, {"model": platform.machine(), "threads": os.cpu_count() or 1}),
         "addresses": [entry.to_dict() for entry in addresses],
+        "links": errors.guard("links", lambda: links.measure(options.links, addresses), []),
         "address": address,
         "address_reason": address_reason,
         "hostname": socket.gethostname(),

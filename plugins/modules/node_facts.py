@@ -10,7 +10,7 @@ module: node_facts
 short_description: Facts about a machine that matter for a pool of llama.cpp
 version_added: 0.1.0
 description:
-  - Reads GPUs, memory, CPU, addresses, units and listeners of a machine into RV(ansible_facts.relay_node).
+  - Reads GPUs, memory, CPU, addresses, links, units and listeners of a machine into RV(ansible_facts.relay_node).
   - A number that cannot be read is null with a reason. A probe that breaks becomes an entry in
     RV(ansible_facts.relay_node.errors), never a failed task.
   - Needs no root. Without it, the process behind another user's socket stays null, and the connections of units are
@@ -51,15 +51,132 @@ options:
     default: ''
   overrides:
     description:
-      - What is known better than any probe can tell, with the keys V(memory), V(cpu) and V(gpus).
-      - V(memory) takes C(total_bytes), C(available_bytes) and C(bandwidth_bytes_per_second).
-      - V(cpu) takes C(model), C(threads) and C(physical_cores).
-      - V(gpus) is a list whose entries hold C(index) and any field of a GPU. An index that no probe found adds a GPU.
-      - An override of free memory says what the pool may use in all, so its own share of that memory is reported as 0.
+      - What is known better than any probe can tell. What is left out or null stays as it was read.
+      - Free memory that is stated says what the pool may use in all, so its own share of that memory is reported as 0.
+      - No more can be free than there is. Stating more is an error, and a total that is stated lowers what was read as
+        free.
     type: dict
     default: {}
+    suboptions:
+      memory:
+        description: The RAM.
+        type: dict
+        suboptions:
+          total_bytes:
+            description: Size of the RAM in bytes.
+            type: int
+          available_bytes:
+            description: RAM that the pool may use, in bytes.
+            type: int
+          bandwidth_bytes_per_second:
+            description: How fast the RAM is read, in bytes per second, at least 1.
+            type: int
+      cpu:
+        description: The CPU.
+        type: dict
+        suboptions:
+          model:
+            description: Name of the CPU.
+            type: str
+          threads:
+            description: Hardware threads, at least 1.
+            type: int
+          physical_cores:
+            description: Cores, at least 1.
+            type: int
+      gpus:
+        description:
+          - One entry per GPU, selected by C(index), C(uuid) or C(bus_id). What selects it is not changed by the entry.
+          - An entry that selects a GPU that no probe found is an error, which lists the GPUs there are. By C(index) it
+            adds the GPU instead if it states C(memory_total_bytes) or C(memory_free_bytes). Without the second, all
+            of the first counts as free.
+        type: list
+        elements: dict
+        suboptions:
+          index:
+            description: Index of the GPU among those of its vendor, as the vendor's tool counts them.
+            type: int
+          vendor:
+            description:
+              - Vendor of the GPU, for machines on which GPUs of two vendors have the same C(index).
+              - A GPU that is added is of V(nvidia) unless this says otherwise.
+            type: str
+            choices: [nvidia, amd, intel, apple]
+          uuid:
+            description: The vendor's identifier of the GPU, in quotes. It is what selects a MIG device.
+            type: str
+          bus_id:
+            description: PCI address of the GPU, in quotes, for example V(0000:01:00.0).
+            type: str
+          name:
+            description: Name of the GPU.
+            type: str
+          device:
+            description:
+              - The name that llama.cpp gives to the GPU, for example V(CUDA0).
+              - A GPU that is added gets CUDA, ROCm, SYCL or MTL, by its vendor, and its C(index).
+            type: str
+          visible_devices:
+            description:
+              - Value of the vendor's variable (CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES) in the process that uses
+                the GPU.
+            type: str
+          driver:
+            description: Version of the driver.
+            type: str
+          memory_total_bytes:
+            description: Size of the GPU's memory in bytes.
+            type: int
+          memory_free_bytes:
+            description: Memory of the GPU that the pool may use, in bytes.
+            type: int
+          memory_own_bytes:
+            description:
+              - Memory of the GPU that the pool's units hold, in bytes. The pool may use it besides what is free.
+            type: int
+          unified_memory:
+            description: Whether the memory of the GPU is the machine's RAM.
+            type: bool
+          integrated:
+            description: Whether the GPU is a part of the CPU.
+            type: bool
+          placeable:
+            description:
+              - Whether layers may be placed on the GPU. V(true) also holds for a GPU that a probe refused. If
+                llama.cpp has no name for it, since it is hidden or lost, C(device) must be given too.
+            type: bool
+          reason:
+            description: Why nothing may be placed on the GPU, for people.
+            type: str
+          bandwidth_bytes_per_second:
+            description: How fast the memory of the GPU is read, in bytes per second, at least 1.
+            type: int
+  environment:
+    description:
+      - Environment of the pool's services on this machine. Where it sets CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES,
+        a GPU that it hides is not placeable, and the others are named as these services see them.
+    type: dict
+    default: {}
+  links:
+    description: Machines to which the round-trip time is measured.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      name:
+        description: Name of the machine in the inventory.
+        type: str
+        required: true
+      address:
+        description: IPv4 address of the machine.
+        type: str
+        required: true
+      port:
+        description: TCP port of the machine, from 1 to 65535.
+        type: int
+        required: true
   timeout:
-    description: Seconds that each tool may take.
+    description: Seconds that the tools of each probe may take together.
     type: float
     default: 10
 seealso:
@@ -82,6 +199,33 @@ EXAMPLES = r"""
       gpus:
         - index: 1
           placeable: false
+
+- name: Say what no tool says of a GPU, and leave out another one, wherever they are plugged in
+  relay.pool.node_facts:
+    overrides:
+      gpus:
+        - uuid: GPU-5c0f4a2e-71d3-4c0b-9a5e-0b7f9c3d2e11
+          memory_free_bytes: 21474836480
+          bandwidth_bytes_per_second: 936000000000
+        - bus_id: '0000:0a:00.0'
+          placeable: false
+          reason: it drives the display wall
+
+- name: Add a GPU where nothing can be asked, as in a container without the vendor's tools
+  relay.pool.node_facts:
+    overrides:
+      gpus:
+        - index: 0
+          vendor: amd
+          name: AMD Radeon RX 7900 XTX
+          memory_total_bytes: 25753026560
+
+- name: Measure how far the other machines are
+  relay.pool.node_facts:
+    links:
+      - name: gpu2
+        address: 10.10.0.12
+        port: 22
 """
 
 RETURN = r"""
@@ -96,14 +240,96 @@ ansible_facts:
       type: dict
       contains:
         gpus:
-          description:
-            - One entry per GPU with C(index), C(vendor), C(name), C(uuid), C(bus_id), C(device) (as llama.cpp names
-              it), C(driver), C(memory_total_bytes), C(memory_free_bytes), C(memory_own_bytes), C(unified_memory),
-              C(integrated), C(placeable), C(reason) and C(bandwidth_bytes_per_second).
-            - C(reason) says why a number is null or why nothing may be placed there.
+          description: The GPUs, also those on which nothing may be placed, by vendor and index.
           returned: always
           type: list
           elements: dict
+          contains:
+            index:
+              description: Index among the GPUs of the vendor, as its tool counts them. Null for a part of a GPU (MIG).
+              returned: always
+              type: int
+              sample: 0
+            vendor:
+              description: One of V(nvidia), V(amd), V(intel) and V(apple).
+              returned: always
+              type: str
+            name:
+              description: Name of the GPU.
+              returned: always
+              type: str
+            uuid:
+              description: The vendor's identifier of the GPU or of its part, or null.
+              returned: always
+              type: str
+            bus_id:
+              description: PCI address, or null.
+              returned: always
+              type: str
+              sample: '0000:01:00.0'
+            device:
+              description:
+                - The name that llama.cpp gives to the GPU in a process for which C(visible_devices) is set. Null if it
+                  has none, since no process sees the GPU.
+              returned: always
+              type: str
+              sample: CUDA0
+            visible_devices:
+              description:
+                - The value of the vendor's variable (CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES) for the process that
+                  uses C(device). Null if the variable is left alone.
+              returned: always
+              type: str
+            driver:
+              description: Version of the driver, or null.
+              returned: always
+              type: str
+            memory_total_bytes:
+              description: Size of the memory in bytes, or null with a C(reason).
+              returned: always
+              type: int
+            memory_free_bytes:
+              description: Free memory in bytes, or null with a C(reason).
+              returned: always
+              type: int
+            memory_own_bytes:
+              description: Memory that the pool's units hold, in bytes, which is not in C(memory_free_bytes).
+              returned: always
+              type: int
+            unified_memory:
+              description: Whether the memory is the machine's RAM.
+              returned: always
+              type: bool
+            integrated:
+              description: Whether the GPU is a part of the CPU.
+              returned: always
+              type: bool
+            partition_of:
+              description: The C(uuid) of the GPU of which this is a part (MIG), or null.
+              returned: always
+              type: str
+            placeable:
+              description: Whether layers may be placed on the GPU.
+              returned: always
+              type: bool
+            reason:
+              description: Why nothing may be placed there, or why a number is null. Null if there is nothing to say.
+              returned: always
+              type: str
+            bandwidth_bytes_per_second:
+              description: How fast the memory is read, in bytes per second, or null if unknown.
+              returned: always
+              type: int
+            source:
+              description: The tool or the folder of C(/sys) that was read, or V(overrides) for a GPU that was added.
+              returned: always
+              type: str
+            overridden:
+              description: Names of the values that O(overrides) set.
+              returned: always
+              type: list
+              elements: str
+              sample: [memory_free_bytes]
         memory:
           description:
             - C(total_bytes) and C(available_bytes) of RAM, limited by control groups, C(own_bytes) that the units hold
@@ -115,10 +341,66 @@ ansible_facts:
           returned: always
           type: dict
         addresses:
-          description: IPv4 addresses with C(interface), C(address), C(prefix) and C(speed_mbps), without loopback.
+          description: IPv4 addresses, without loopback.
           returned: always
           type: list
           elements: dict
+          contains:
+            interface:
+              description: Name of the interface.
+              returned: always
+              type: str
+            address:
+              description: The address.
+              returned: always
+              type: str
+            prefix:
+              description: Length of the network's prefix in bits.
+              returned: always
+              type: int
+            speed_mbps:
+              description: Speed of the interface in Mbit/s, or null if the system does not say it.
+              returned: always
+              type: int
+            wireless:
+              description: Whether the interface is a wireless one.
+              returned: always
+              type: bool
+        links:
+          description: The machines in O(links).
+          returned: always
+          type: list
+          elements: dict
+          contains:
+            name:
+              description: Name of the machine.
+              returned: always
+              type: str
+            address:
+              description: Address to which the time was measured.
+              returned: always
+              type: str
+            rtt_seconds:
+              description: Round-trip time in seconds, or null with a C(reason).
+              returned: always
+              type: float
+              sample: 0.00018
+            interface:
+              description: The interface that leads there, or null.
+              returned: always
+              type: str
+            speed_mbps:
+              description: Speed of that interface in Mbit/s, or null if the system does not say it.
+              returned: always
+              type: int
+            wireless:
+              description: Whether that interface is a wireless one, or null if it is unknown.
+              returned: always
+              type: bool
+            reason:
+              description: Why the time is null. Null if it is not.
+              returned: always
+              type: str
         address:
           description: The address that RPC traffic takes, or null.
           returned: always
@@ -164,7 +446,9 @@ ansible_facts:
           type: list
           elements: dict
         overrides:
-          description: Paths of the facts that O(overrides) set.
+          description:
+            - Paths of the facts that O(overrides) set. A GPU stands in it as it was selected, for example C(gpus.1),
+              C(gpus.amd1) or C(gpus.0000:01:00.0).
           returned: always
           type: list
           elements: str
@@ -177,7 +461,7 @@ ansible_facts:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.relay.pool.plugins.module_utils import deadline, node
+from ansible_collections.relay.pool.plugins.module_utils import deadline, node, overrides
 
 
 def main() -> None:
@@ -189,7 +473,18 @@ def main() -> None:
             "rpc_interface": {"type": "str", "default": ""},
             "rpc_subnet": {"type": "str", "default": ""},
             "route_to": {"type": "str", "default": ""},
-            "overrides": {"type": "dict", "default": {}},
+            "overrides": overrides.argument_spec(),
+            "environment": {"type": "dict", "default": {}},
+            "links": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {
+                    "name": {"type": "str", "required": True},
+                    "address": {"type": "str", "required": True},
+                    "port": {"type": "int", "required": True},
+                },
+            },
             "timeout": {"type": "float", "default": 10},
         },
         supports_check_mode=True,

@@ -63,7 +63,8 @@ options:
     default: []
   nodes:
     description:
-      - Facts by inventory name, each as M(relay.pool.node_facts) returns them.
+      - Facts by inventory name, each as M(relay.pool.node_facts) returns them. What is not known may be left out.
+      - A worker may have C(backends) besides, those of its build. For the host, those in O(llama) count.
       - By default the facts C(relay_node) of O(host) and O(workers). Give them to ask about machines that do not exist.
     type: dict
   ctx_size:
@@ -275,7 +276,12 @@ plan:
       returned: success
       type: dict
     refused:
-      description: Machines and devices that are not used, each with C(reason) and C(message).
+      description:
+        - Machines and devices that are not used, each with C(host), C(device), C(reason) and C(message).
+        - C(device) is null if the whole machine is meant, or a GPU that has no name in llama.cpp.
+        - C(reason) is V(other_visible_devices) for a GPU that cannot be used by the process that uses the others of its
+          machine, such as a second MIG device or a GPU of another vendor, and V(no_backend) for one that the build
+          on its machine has no back end for.
       returned: success
       type: list
       elements: dict
@@ -285,7 +291,7 @@ plan:
       type: list
       elements: str
     advice:
-      description: What could be better.
+      description: What could be better, a worker that is reached over Wi-Fi among it.
       returned: success
       type: list
       elements: str
@@ -294,8 +300,17 @@ plan:
       returned: success
       type: list
       elements: str
+    server_environment:
+      description:
+        - Environment variables under which C(llama-server) knows its GPUs by the names in the plan.
+        - Empty if it needs none, because every GPU of the machine is used or it uses none.
+      returned: success
+      type: dict
+      sample: {"CUDA_VISIBLE_DEVICES": "GPU-5ba4a0c1,GPU-71d43f02"}
     workers:
-      description: For each worker in use C(host), C(endpoint), C(address), C(port), C(devices) and C(args).
+      description:
+        - For each worker in use C(host), C(endpoint), C(address), C(port), C(devices), C(args) and C(environment).
+        - C(environment) is to C(ggml-rpc-server) what RV(plan.server_environment) is to C(llama-server).
       returned: success
       type: list
       elements: dict

@@ -1,20 +1,18 @@
 # Copyright (c) 2026, relay.pool contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From the facts of the nodes to the devices a plan may use, in llama.cpp's order."""
+"""The devices that a plan may use, in llama.cpp's order."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Mapping, Sequence
+from typing import Sequence
 
+from ansible_collections.relay.pool.plugins.plugin_utils.backends import prefix, variable
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.members import Refusal, refusal
 from ansible_collections.relay.pool.plugins.plugin_utils.split import MAX_DEVICES
-from ansible_collections.relay.pool.plugins.plugin_utils.units import MIB, mib
-
-GPU_RESERVE_BYTES = 512 * MIB
-RAM_RESERVE_BYTES = 256 * MIB
+from ansible_collections.relay.pool.plugins.plugin_utils.units import mib
 
 
 @dataclass(frozen=True)
@@ -22,6 +20,7 @@ class Device:
     """Memory that may hold layers. capacity is what is free plus what the pool's own units hold now.
 
     shared: a GPU whose memory is the machine's RAM, so that what llama.cpp keeps in RAM is taken from it too.
+    visible_devices: the value of the back end's variable under which llama.cpp knows the GPU by this name.
     """
 
     host: str
@@ -33,6 +32,8 @@ class Device:
     overridden: bool = False
     address: str | None = None
     shared: bool = False
+    total_bytes: int | None = None
+    visible_devices: str | None = None
 
     @property
     def is_cpu(self) -> bool:
@@ -48,6 +49,22 @@ class Device:
     def label(self) -> str:
         """Machine and device for messages."""
         return f"{self.host} {self.name}"
+
+    @property
+    def identity(self) -> str:
+        """By what a GPU is known again; its number may change, its uuid does not."""
+        return self.uuid or self.name
+
+    @property
+    def seen(self) -> tuple[str, str | None]:
+        """Equal for GPUs that one process can use together."""
+        return prefix(self.name), self.visible_devices
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What must be set for a process so that the GPU has this name in it."""
+        name = variable(self.name)
+        return {name: self.visible_devices} if name and self.visible_devices else {}
 
 
 @dataclass(frozen=True)
@@ -66,81 +83,6 @@ class Machine:
         if self.gpus:
             return self.gpus
         return (self.ram,) if allow_cpu and self.ram else ()
-
-
-def machine(name: str, node: Mapping[str, Any], reserve_bytes: int | None, refused: list[Refusal]) -> Machine:
-    """The devices of a node; what cannot be used is appended to refused with its reason."""
-    overrides = set(node.get("overrides") or [])
-    memory = node.get("memory") or {}
-    ram = None
-    if memory.get("available_bytes") is None:
-        refused.append(refusal(name, "CPU", "unknown_memory", f"{name} CPU: the free memory could not be read"))
-    else:
-        ram = Device(
-            host=name,
-            name="CPU",
-            capacity_bytes=memory["available_bytes"] + (memory.get("own_bytes") or 0),
-            reserve_bytes=RAM_RESERVE_BYTES if reserve_bytes is None else reserve_bytes,
-            bandwidth=memory.get("bandwidth_bytes_per_second"),
-            overridden="memory.available_bytes" in overrides,
-            address=node.get("address"),
-        )
-    gpus = []
-    for gpu in sorted(node.get("gpus") or [], key=lambda entry: entry.get("index") or 0):
-        label = "{} {}".format(name, gpu.get("device"))
-        twin = next((other.name for other in gpus if other.shared), None) if gpu.get("unified_memory") else None
-        if not gpu.get("placeable", True):
-            refused.append(
-                refusal(
-                    name,
-                    gpu.get("device"),
-                    "not_placeable",
-                    f"{label}: {gpu.get('reason') or 'marked as not placeable'}",
-                )
-            )
-        elif gpu.get("memory_free_bytes") is None:
-            refused.append(
-                refusal(name, gpu.get("device"), "unknown_memory", f"{label}: the free memory could not be read")
-            )
-        elif not gpu.get("device"):
-            refused.append(
-                refusal(name, None, "no_device", f"{name} GPU {gpu.get('index')}: llama.cpp's name of it is unknown")
-            )
-        elif twin:
-            refused.append(
-                refusal(name, gpu["device"], "shared_memory", f"{label}: its memory is that of {twin}, counted already")
-            )
-        else:
-            shared = bool(gpu.get("unified_memory"))
-            gpus.append(
-                Device(
-                    host=name,
-                    name=gpu["device"],
-                    capacity_bytes=gpu["memory_free_bytes"]
-                    + (gpu.get("memory_own_bytes") or 0)
-                    + ((memory.get("own_bytes") or 0) if shared else 0),
-                    reserve_bytes=GPU_RESERVE_BYTES if reserve_bytes is None else reserve_bytes,
-                    bandwidth=gpu.get("bandwidth_bytes_per_second"),
-                    uuid=gpu.get("uuid"),
-                    overridden=f"gpus.{gpu.get('index')}.memory_free_bytes" in overrides,
-                    address=node.get("address"),
-                    shared=shared,
-                )
-            )
-    # By what does not change while the pool runs, so that the same ones are left out in every run.
-    totals = {gpu.get("device"): gpu.get("memory_total_bytes") for gpu in node.get("gpus") or []}
-    by_size = sorted(gpus, key=lambda entry: totals[entry.name] or entry.capacity_bytes)
-    for device in by_size[: max(len(gpus) - MAX_DEVICES, 0)]:
-        gpus.remove(device)
-        refused.append(_too_many(device))
-    return Machine(
-        host=name,
-        ram=ram,
-        gpus=tuple(gpus),
-        gpu_names=tuple(str(gpu.get("device")) for gpu in node.get("gpus") or []),
-        address=node.get("address"),
-        threads=(node.get("cpu") or {}).get("physical_cores"),
-    )
 
 
 def rpc_devices(workers: Sequence[Machine], allow_cpu: bool, local: int, refused: list[Refusal]) -> list[Device]:
@@ -171,11 +113,11 @@ def rpc_devices(workers: Sequence[Machine], allow_cpu: bool, local: int, refused
     if surplus > 0:
         for device in sorted(devices, key=lambda entry: entry.usable_bytes)[:surplus]:
             devices.remove(device)
-            refused.append(_too_many(device))
+            refused.append(too_many(device))
     return devices
 
 
-def _too_many(device: Device) -> Refusal:
+def too_many(device: Device) -> Refusal:
     return refusal(
         device.host,
         device.name,
@@ -184,11 +126,19 @@ def _too_many(device: Device) -> Refusal:
     )
 
 
-def require_devices(host: Machine, workers: Sequence[Machine], allow_cpu: bool) -> None:
-    """Raise when nothing in the pool may hold layers."""
+def require_devices(
+    host: Machine, workers: Sequence[Machine], allow_cpu: bool, refused: Sequence[Refusal] = ()
+) -> None:
+    """Raise when nothing in the pool may hold layers; refused says why the devices that there are do not count."""
     if any(member.holders(allow_cpu) for member in (host, *workers)):
         return
     names = ", ".join(member.host for member in (host, *workers))
+    messages = [entry["message"] for entry in refused if allow_cpu or entry["device"] != "CPU"]
+    why = f" ({'; '.join(messages)})" if messages else ""
     if allow_cpu:
-        raise PoolError(f"no device can hold layers: neither a usable GPU nor a known amount of free RAM on {names}")
-    raise PoolError(f"no usable GPU on {names}: set relay_allow_cpu to true to run on their CPUs, or add a GPU machine")
+        raise PoolError(
+            f"no device can hold layers: neither a usable GPU nor a known amount of free RAM on {names}{why}"
+        )
+    raise PoolError(
+        f"no usable GPU on {names}{why}: set relay_allow_cpu to true to run on their CPUs, or add a GPU machine"
+    )

@@ -9,6 +9,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, Callable
 
 from ansible_collections.relay.pool.plugins.plugin_utils import kv
+from ansible_collections.relay.pool.plugins.plugin_utils.devices import Device
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.units import MIB, mib
 
@@ -35,8 +36,9 @@ def explain(planner: Planner) -> str:
     have = sum(device.usable_bytes for device in devices)
     although = ", but not in whole layers" if need <= have else ""
     names = ", ".join(f"{device.label} {mib(device.usable_bytes)}" for device in devices)
+    left_out = "; ".join(entry["message"] for entry in planner.refused if entry["reason"] not in ("no_room", "no_gpu"))
     ways = [way for way in (_smaller_context(planner), _smaller_cache(planner), _more_memory(planner)) if way]
-    return "{} needs {} with a context of {}, the pool has {} beside its reserves ({}){}: {}".format(
+    return "{} needs {} with a context of {}, the pool has {} beside its reserves ({}){}: {}{}".format(
         request.served_alias,
         mib(need),
         request.ctx_size,
@@ -44,6 +46,7 @@ def explain(planner: Planner) -> str:
         names,
         although,
         ", or ".join(ways) or "add a machine",
+        f" (not counted: {left_out})" if left_out else "",
     )
 
 
@@ -91,7 +94,7 @@ def _more_memory(planner: Planner) -> str | None:
     biggest = max(planner.pool.holders(request.allow_cpu), key=lambda device: device.usable_bytes)
 
     def works(steps: int) -> bool:
-        return _works(planner, nodes=_enlarged(request.nodes, biggest.host, biggest.name, steps * STEP_BYTES))
+        return _works(planner, nodes=_enlarged(request.nodes, biggest, steps * STEP_BYTES))
 
     ledger = planner.ledger
     most = sum(ledger.weights) + ledger.output_weights(True) + sum(ledger.kv) + sum(ledger.recurrent)
@@ -100,13 +103,22 @@ def _more_memory(planner: Planner) -> str | None:
     return None if found is None else f"give {biggest.label} {mib(found * STEP_BYTES)} more"
 
 
-def _enlarged(nodes: Any, host: str, name: str, extra: int) -> dict[str, Any]:
-    node = dict(nodes[host])
-    if name == "CPU":
-        node["memory"] = dict(node["memory"], available_bytes=node["memory"]["available_bytes"] + extra)
+def _enlarged(nodes: Any, device: Device, extra: int) -> dict[str, Any]:
+    node = dict(nodes[device.host])
+    if device.is_cpu:
+        node["memory"] = _more(node["memory"], "available_bytes", "total_bytes", extra)
     else:
+        # Parts of GPUs may have one name, each in a process of its own.
+        same = (device.name, device.uuid)
         node["gpus"] = [
-            dict(gpu, memory_free_bytes=gpu["memory_free_bytes"] + extra) if gpu.get("device") == name else gpu
+            _more(gpu, "memory_free_bytes", "memory_total_bytes", extra)
+            if (gpu.get("device"), gpu.get("uuid")) == same
+            else gpu
             for gpu in node["gpus"]
         ]
-    return dict(nodes, **{host: node})
+    return dict(nodes, **{device.host: node})
+
+
+def _more(memory: Any, free: str, total: str, extra: int) -> dict[str, Any]:
+    sizes = {name: memory[name] + extra for name in (free, total) if memory.get(name) is not None}
+    return dict(memory, **sizes)

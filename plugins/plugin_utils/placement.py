@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Collection, Mapping, NamedTuple
 
 from ansible_collections.relay.pool.plugins.plugin_utils import draft as drafting
 from ansible_collections.relay.pool.plugins.plugin_utils import kv
@@ -14,7 +14,6 @@ from ansible_collections.relay.pool.plugins.plugin_utils.command_line import che
 from ansible_collections.relay.pool.plugins.plugin_utils.devices import (
     Device,
     Machine,
-    machine,
     require_devices,
     rpc_devices,
 )
@@ -23,16 +22,19 @@ from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.infeasible import explain
 from ansible_collections.relay.pool.plugins.plugin_utils.layout import Arrangement, DraftCharge, Layout, stages
 from ansible_collections.relay.pool.plugins.plugin_utils.ledger import Ledger, model_ledger, whole_model
+from ansible_collections.relay.pool.plugins.plugin_utils.links import link_advice
 from ansible_collections.relay.pool.plugins.plugin_utils.members import (
     Refusal,
     check_clients_address,
     check_members,
     check_server_port,
 )
+from ansible_collections.relay.pool.plugins.plugin_utils.nodes import machine
 from ansible_collections.relay.pool.plugins.plugin_utils.render import rendered
 from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.sticky import (
     UNREADABLE,
+    deciding_gpus,
     deciding_inputs,
     kept_plan,
     same_inputs,
@@ -66,20 +68,20 @@ class Chosen(NamedTuple):
 
 
 class Planner:
-    """One request, its facts read once."""
+    """One request, its facts read once; with ``keep``, for the GPUs of the previous plan where there is a choice."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, keep: bool = False) -> None:
         check_extra_args(request.extra_args, (request.llama or {}).get("flags") or ())
         self.request = request
         self.dialect: Dialect = dialect(request.llama)
         self.refused: list[Refusal] = []
-        self.pool = self._pool()
+        self.pool = self._pool(deciding_gpus(request.previous) if keep else {})
         self.ledger: Ledger = model_ledger(request.model, request.target_spec(False))
         self.ledger_drafting: Ledger = model_ledger(request.model, request.target_spec(True))
         self.verdict = self._eligibility()
         self.draft_ledger = self._draft_ledger()
 
-    def _pool(self) -> Pool:
+    def _pool(self, before: Mapping[str, Collection[str]]) -> Pool:
         request = self.request
         members = check_members(
             request.nodes,
@@ -90,11 +92,16 @@ class Planner:
             request.allow_partial,
         )
         self.refused.extend(members.refused)
-        host = machine(request.host, request.nodes[request.host], request.reserve_bytes, self.refused)
-        workers = tuple(
-            machine(name, request.nodes[name], request.reserve_bytes, self.refused) for name in members.workers
-        )
-        require_devices(host, workers, request.allow_cpu)
+
+        def member(name: str) -> Machine:
+            node = request.nodes[name]
+            # Machines of another kind have another build, with other back ends, than the host.
+            build = self.dialect.backends if name == request.host else node.get("backends") or ()
+            return machine(name, node, request.reserve_bytes, self.refused, build, before.get(name) or ())
+
+        host = member(request.host)
+        workers = tuple(member(name) for name in members.workers)
+        require_devices(host, workers, request.allow_cpu, self.refused)
         return Pool(host, workers, tuple(rpc_devices(workers, request.allow_cpu, len(host.gpus), self.refused)))
 
     def _eligibility(self) -> drafting.Verdict:
@@ -340,11 +347,10 @@ class Planner:
 
 def make_plan(request: Request) -> dict[str, Any]:
     """The plan of DESIGN part 3 as plain data; raises PoolError when there is none."""
-    planner = Planner(request)
-    inputs = deciding_inputs(request, planner.pool.machines(), planner.dialect, planner.verdict.reason)
-    kept = _kept(request, planner, inputs)
+    kept = _kept(request) if request.previous else None
     if kept:
         return kept
+    planner = Planner(request)
     chosen = planner.choose()
     layout = chosen.layout
     _check(request, planner, layout)
@@ -353,7 +359,7 @@ def make_plan(request: Request) -> dict[str, Any]:
     plan["refused"] = planner.refused
     plan["warnings"] = warnings
     plan["advice"] = _advice(request, chosen)
-    plan["inputs"] = inputs
+    plan["inputs"] = _inputs(request, planner)
     plan["kept"] = False
     return plan
 
@@ -369,10 +375,14 @@ def _check(request: Request, planner: Planner, layout: Layout) -> None:
         check_server_port(request.nodes, layout.server.host, (request.server_host, request.server_port))
 
 
-def _kept(request: Request, planner: Planner, inputs: dict[str, Any]) -> dict[str, Any] | None:
+def _inputs(request: Request, planner: Planner) -> dict[str, Any]:
+    return deciding_inputs(request, planner.pool.machines(), planner.dialect, planner.verdict.reason)
+
+
+def _kept(request: Request) -> dict[str, Any] | None:
     """The previous plan, if it still is what this request would run; a file may hold anything, so it is made anew."""
-    previous = request.previous
-    if not previous or not same_inputs(previous, inputs):
+    planner, previous = Planner(request, keep=True), request.previous
+    if not same_inputs(previous, _inputs(request, planner)):
         return None
     try:
         chosen = planner.again(previous)
@@ -417,10 +427,6 @@ def _warnings(request: Request, planner: Planner, chosen: Chosen) -> list[str]:
         warnings.append(
             f"the output does not fit a GPU of {layout.server.host}: its logits cross the network for every token"
         )
-    backends = planner.dialect.backends
-    for gpu in layout.server.gpus:
-        if backends and gpu.name.rstrip("0123456789") not in backends:
-            warnings.append(f"{planner.dialect.name} lists no back end for {gpu.label}: it has {', '.join(backends)}")
     return warnings
 
 
@@ -437,4 +443,7 @@ def _advice(request: Request, chosen: Chosen) -> list[str]:
         advice.append("draft_device none would run the draft in RAM")
     if layout.ledger.shape.hybrid:
         advice.append("the compute buffers of a recurrent model are an estimate: watch the first start")
+    if layout.sharded:
+        used = dict.fromkeys(device.host for device, _first, _end in layout.segments)
+        advice += link_advice(layout.server.host, request.nodes, used)
     return advice

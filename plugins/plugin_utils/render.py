@@ -76,6 +76,7 @@ def rendered(request: Request, speech: Dialect, layout: Layout, verdict: Verdict
         "draft": draft,
         "predicted": _predicted(layout, rows),
         "server_args": llama_server_args(options),
+        "server_environment": _server_environment(layout),
         "workers": workers,
         "llama": {key: llama.get(key) for key in ("version", "build", "commit")},
     }
@@ -118,9 +119,11 @@ def _workers(request: Request, layout: Layout) -> list[dict[str, Any]]:
                 "address": device.address,
                 "port": request.rpc_port,
                 "devices": [],
+                "environment": {},
             },
         )
         entry["devices"].append(device.name)
+        entry["environment"].update(device.environment)
         threads[device.host] = (request.nodes[device.host].get("cpu") or {}).get("physical_cores")
     for name, entry in workers.items():
         entry["args"] = rpc_server_args(
@@ -133,6 +136,12 @@ def _workers(request: Request, layout: Layout) -> list[dict[str, Any]]:
             }
         )
     return list(workers.values())
+
+
+def _server_environment(layout: Layout) -> dict[str, str]:
+    """What gives the server's GPUs their names; {} when it uses none, or sees all that there are."""
+    local = (device.environment for device, _first, _end in layout.segments if device.host == layout.server.host)
+    return {name: value for variables in local for name, value in variables.items()}
 
 
 def _extra(request: Request, speech: Dialect, layout: Layout) -> list[str]:

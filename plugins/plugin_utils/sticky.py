@@ -89,6 +89,17 @@ def same_inputs(previous: Any, inputs: Mapping[str, Any]) -> bool:
     return _canonical(previous.get("inputs")) == _canonical(inputs)
 
 
+def deciding_gpus(previous: Any) -> dict[str, set[str]]:
+    """By machine, the identities of the devices with which the previous plan was made; empty if it cannot be read."""
+    found: dict[str, set[str]] = {}
+    try:
+        for entry in previous["inputs"]["devices"]:
+            found.setdefault(entry["host"], set()).add(entry["uuid"] or entry["device"])
+    except UNREADABLE:
+        return {}
+    return found
+
+
 def kept_plan(previous: Mapping[str, Any], remade: Mapping[str, Any]) -> dict[str, Any] | None:
     """The previous plan with ``kept`` set, or None when it is not what its own layout gives or does not fit any more.
 

@@ -72,8 +72,8 @@ def _wrapped(label: str, text: str) -> list[str]:
     )
 
 
-def _command(label: str, program: str, argv: list[str]) -> list[str]:
-    """One option with its value per unit, so that no line breaks between them."""
+def _command(label: str, host: str, program: str, argv: list[str], environment: Mapping[str, str]) -> list[str]:
+    """As a shell takes it. One option with its value per unit, so that no line breaks between them."""
     units: list[str] = []
     for argument in argv:
         word = shlex.quote(str(argument))
@@ -81,8 +81,9 @@ def _command(label: str, program: str, argv: list[str]) -> list[str]:
             units[-1] += " " + word
         else:
             units.append(word)
-    lines, line = [], f"{label}{program}"
-    for unit in units:
+    start, *rest = [*(f"{name}={shlex.quote(str(value))}" for name, value in sorted(environment.items())), program]
+    lines, line = [], f"{label}{host}: {start}"
+    for unit in rest + units:
         if len(line) + 1 + len(unit) > WIDTH - 2:
             lines.append(line + " \\")
             line = " " * len(label) + "  " + unit
@@ -127,8 +128,10 @@ def plan_table(plan: Mapping[str, Any]) -> str:
     if speed is not None:
         lines.append(f"speed    about {speed:g} tokens/s without a draft, from memory bandwidth alone")
     for worker in plan["workers"]:
-        lines += _command("worker   ", "{}: ggml-rpc-server".format(worker["host"]), worker["args"])
-    lines += _command("server   ", "{}: llama-server".format(plan["host"]), plan["server_args"])
+        environment = worker.get("environment") or {}
+        lines += _command("worker   ", worker["host"], "ggml-rpc-server", worker["args"], environment)
+    environment = plan.get("server_environment") or {}
+    lines += _command("server   ", plan["host"], "llama-server", plan["server_args"], environment)
     for entry in plan.get("refused") or []:
         lines += _wrapped("refused  ", entry["message"])
     for warning in plan.get("warnings") or []:

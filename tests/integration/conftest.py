@@ -79,17 +79,17 @@ def stop(process: subprocess.Popen) -> None:
 
 
 class Worker:
-    """One ``ggml-rpc-server`` with one CPU device."""
+    """One ``ggml-rpc-server`` with one CPU device. A ``brittle`` one ends when it writes to a client that is gone."""
 
-    def __init__(self, program: Path, folder: Path, env: dict[str, str]):
+    def __init__(self, program: Path, folder: Path, env: dict[str, str], brittle: bool = False):
         self.port = free_port()
         self.endpoint = f"{LOOPBACK}:{self.port}"
         self.log_path = folder / f"worker-{self.port}.log"
         with open(self.log_path, "wb") as log:
-            # restore_signals=False keeps SIGPIPE ignored, as Python has it: a client that hangs up early would kill it
+            # SIGPIPE is ignored, as Python has it, unless brittle: a client that hangs up early would kill the worker
             self.process = subprocess.Popen(
                 [str(program), "--host", LOOPBACK, "--port", str(self.port), "--device", "CPU", "--threads", "1"],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, restore_signals=False,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, restore_signals=brittle,
             )  # fmt: skip
 
     def wait(self) -> None:
@@ -274,6 +274,17 @@ def worker_pool(llama_bin, llama_env, tmp_path_factory):
 def workers(worker_pool):
     """``workers(n)``: n live workers on free ports. They are kept for the next test, whose server is another client."""
     return worker_pool
+
+
+@pytest.fixture
+def brittle_worker(llama_bin, llama_env, tmp_path):
+    """A worker of the test's own that does not survive being harmed, as one that a shell has started."""
+    worker = Worker(llama_bin / "ggml-rpc-server", tmp_path, llama_env, brittle=True)
+    try:
+        worker.wait()
+        yield worker
+    finally:
+        stop(worker.process)
 
 
 @pytest.fixture

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import jinja2
 import pytest
+import yaml
+from ansible.plugins.filter.core import combine
 from ansible_collections.relay.pool.plugins.plugin_utils import systemd
 
-ROLES = Path(__file__).resolve().parents[2] / "roles"
+ROOT = Path(__file__).resolve().parents[2]
+ROLES = ROOT / "roles"
 MODPROBE = "ExecStartPre=-+/bin/sh -c 'if command -v nvidia-modprobe >/dev/null; then exec nvidia-modprobe -u -c=0; fi'"
 
 
@@ -24,7 +27,10 @@ def render(role, unit, **options):
     return template.render(ansible_facts={}, **{f"{role}_{key}": value for key, value in values.items()}).splitlines()
 
 
-@pytest.mark.parametrize(("role", "unit"), [("rpc_worker", "relay-rpc"), ("llama_host", "relay-llama")])
+UNITS = pytest.mark.parametrize(("role", "unit"), [("rpc_worker", "relay-rpc"), ("llama_host", "relay-llama")])
+
+
+@UNITS
 def test_the_driver_is_woken_as_root_before_a_program_without_privileges(role, unit):
     lines = render(role, unit, uses_gpu=True, workers=["10.0.0.2:50052"])
     assert "NoNewPrivileges=yes" in lines
@@ -32,3 +38,29 @@ def test_the_driver_is_woken_as_root_before_a_program_without_privileges(role, u
     assert starts[0] == MODPROBE
     assert starts[-1] == "ExecStart=/opt/x"
     assert MODPROBE not in render(role, unit, uses_gpu=False)
+
+
+@UNITS
+@pytest.mark.parametrize(
+    ("planned", "users", "lines"),
+    [
+        ({}, {}, []),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-a,MIG-b"}, {}, ["Environment=CUDA_VISIBLE_DEVICES=GPU-a,MIG-b"]),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-a"}, {"CUDA_VISIBLE_DEVICES": "1"}, ["Environment=CUDA_VISIBLE_DEVICES=1"]),
+        ({"A": "1"}, {"B": "x y", "A": ""}, ['Environment=A= "B=x y"']),
+        ({}, {"ROCR_VISIBLE_DEVICES": 0}, ["Environment=ROCR_VISIBLE_DEVICES=0"]),
+    ],
+)
+def test_the_environment_of_the_plan_under_that_of_the_user(role, unit, planned, users, lines):
+    option = f"{role}_environment"
+    tasks = yaml.safe_load((ROOT / "playbooks" / "tasks" / "apply.yml").read_text())
+    (expression,) = [task["vars"][option] for task in tasks if option in task.get("vars", {})]
+    environment = jinja2.Environment()
+    environment.filters["combine"] = combine
+    merged = environment.compile_expression(expression.strip("{} "))(
+        __worker={"environment": planned}, relay_plan={"server_environment": planned}, relay_environment=users
+    )
+    unit_lines = render(role, unit, uses_gpu=True, workers=[], environment=merged)
+    fixed = [line for line in render(role, unit, uses_gpu=True, workers=[]) if line.startswith("Environment=")]
+    # Of two lines for one variable systemd takes the last.
+    assert [line for line in unit_lines if line.startswith("Environment=")] == fixed + lines

@@ -3,117 +3,117 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import ctypes
 import json
+import socket
+import struct
 import subprocess
+import time
 
 import pytest
-from ansible_collections.relay.pool.plugins.module_utils import command, network
+from ansible_collections.relay.pool.plugins.module_utils import command, interfaces, network
 
-Address = network.Address
-LAN = Address("eno1", "192.168.1.20", 24, 1000)
-FABRIC = Address("ib0", "10.10.0.2", 24)
-DOCKER = Address("docker0", "172.17.0.1", 16, None, "a bridge of containers")
-VPN = Address("tailscale0", "100.64.0.7", 32, None, "a VPN")
-ALL = [LAN, FABRIC, DOCKER, VPN]
+
+def answers(monkeypatch, **families):
+    """getaddrinfo as it would be; an exception is raised, a number is slept."""
+
+    def getaddrinfo(name, _port, family, _kind):
+        found = families["v4" if family == socket.AF_INET else "v6"]
+        if isinstance(found, float):
+            time.sleep(found)
+        if isinstance(found, Exception):
+            raise found
+        return [(family, 1, 6, "", (ip, 0)) for ip in found]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+
+
+UNKNOWN = socket.gaierror(-2, "Name or service not known")
 
 
 @pytest.mark.parametrize(
-    ("addresses", "wish", "address"),
+    ("families", "found", "words"),
     [
-        (ALL, {"rpc_subnet": "10.10.0.0/24"}, "10.10.0.2"),
-        (ALL, {"rpc_interface": "eno1"}, "192.168.1.20"),
-        (ALL, {"rpc_address": "10.10.0.2"}, "10.10.0.2"),
-        (ALL, {"rpc_address": "127.0.0.1"}, "127.0.0.1"),
-        # asked for outright, even these
-        (ALL, {"rpc_interface": "tailscale0"}, "100.64.0.7"),
-        (ALL, {"rpc_subnet": "172.17.0.0/16"}, "172.17.0.1"),
-        # what is asked for outright goes before the route
-        (ALL, {"rpc_interface": "ib0", "route_to": "192.168.1.1"}, "10.10.0.2"),
-        (ALL, {"route_to": "192.168.1.1"}, "192.168.1.20"),
-        ([LAN, DOCKER, VPN], {}, "192.168.1.20"),
-        # the same address twice is one answer
-        ([LAN, Address("br0", "192.168.1.20", 24)], {"rpc_subnet": "192.168.0.0/16"}, "192.168.1.20"),
+        ({"v4": ["10.0.0.5"]}, ["10.0.0.5"], ""),
+        ({"v4": ["10.0.0.5", "10.0.0.5", "10.1.0.5"]}, ["10.0.0.5", "10.1.0.5"], ""),
+        # Debian's line for the machine itself, beside a good one and alone
+        ({"v4": ["127.0.1.1", "10.0.0.5"]}, ["10.0.0.5"], ""),
+        (
+            {"v4": ["127.0.1.1"]},
+            [],
+            "resolves gpu1 to 127.0.1.1, which is this machine itself: correct its line in /etc/h",
+        ),
+        ({"v4": ["0.0.0.0"]}, [], "which is this machine itself"),
+        ({"v4": UNKNOWN, "v6": UNKNOWN}, [], "cannot resolve gpu1 (Name or service not known)"),
+        (
+            {"v4": UNKNOWN, "v6": ["fd00::5"]},
+            [],
+            "resolves gpu1 to IPv6 only (fd00::5), and llama.cpp's RPC speaks IPv4",
+        ),
+        ({"v4": socket.gaierror(-3, "Temporary failure"), "v6": 2.0}, [], "cannot resolve gpu1 (Temporary failure)"),
+        ({"v4": 2.0, "v6": []}, [], "did not resolve gpu1 within 0.2 s"),
+        ({"v4": ValueError("embedded null byte"), "v6": UNKNOWN}, [], "embedded null byte"),
     ],
 )
-def test_choice(addresses, wish, address):
-    sources = {"192.168.1.1": "192.168.1.20"}
-    assert network.choose_address(addresses, **wish, source_of=sources.get) == (address, None)
+def test_names(monkeypatch, families, found, words):
+    answers(monkeypatch, **families)
+    started = time.monotonic()
+    addresses, reason = network.resolve("gpu1", 0.2)
+    assert time.monotonic() - started < 1
+    assert addresses == found
+    assert words in reason if words else reason is None
+
+
+@pytest.mark.parametrize("name", ["x" * 70 + ".lan", "a..b", "a\0b", "\u00fc" * 80, ""])
+def test_what_is_no_name(name):
+    addresses, reason = network.resolve(name, 1)
+    assert addresses == []
+    assert reason
 
 
 @pytest.mark.parametrize(
-    ("addresses", "wish", "words"),
+    ("name", "local", "prefix", "known", "reason"),
     [
-        (ALL, {"rpc_subnet": "10.99.0.0/24"}, ["rpc_subnet 10.99.0.0/24 matches no address", "192.168.1.20 (eno1)"]),
-        (ALL, {"rpc_subnet": "0.0.0.0/0"}, ["matches 4 addresses", "set rpc_address"]),
-        (ALL, {"rpc_interface": "eth9"}, ["rpc_interface eth9 matches no address"]),
-        (ALL, {"rpc_address": "10.0.0.9"}, ["rpc_address 10.0.0.9 matches no address"]),
-        (ALL, {"rpc_interface": "eno1", "rpc_subnet": "10.10.0.0/24"}, ["rpc_interface eno1 and rpc_subnet"]),
-        (ALL, {"rpc_address": "fd00::1"}, ["rpc_address is 'fd00::1'", "dotted IPv4"]),
-        (ALL, {"rpc_address": "worker"}, ["rpc_address is 'worker'"]),
-        (ALL, {"rpc_subnet": "ten"}, ["rpc_subnet is 'ten'"]),
-        (ALL, {"route_to": "host"}, ["route_to is 'host'"]),
-        (ALL, {"route_to": "10.9.9.9"}, ["no route to 10.9.9.9"]),
-        (ALL, {"route_to": "100.64.0.1"}, ["leaves by 100.64.0.7 (tailscale0), a VPN"]),
-        (ALL, {}, ["2 addresses", "192.168.1.20 (eno1), 10.10.0.2 (ib0)", "set rpc_address"]),
-        ([DOCKER, VPN], {}, ["only 172.17.0.1 (docker0), a bridge of containers"]),
-        ([], {}, ["no IPv4 address"]),
-        ([], {"rpc_interface": "eth0"}, ["which has no IPv4 address"]),
+        ("mesh7", "100.101.7.9", 32, {}, interfaces.VPN),
+        ("mesh7", "100.63.255.255", 32, {}, None),
+        ("mesh7", "100.128.0.1", 32, {}, None),
+        # a provider that gives its machines such addresses
+        ("eth0", "100.101.7.9", 20, {}, None),
+        ("ens4", "100.101.7.9", 32, {"ens4": {"device": None}}, None),
+        ("eth1", "169.254.3.4", 16, {}, network.UNCONFIGURED),
+        ("eth1", "169.253.3.4", 16, {}, None),
+        ("lo", "10.255.255.254", 32, {}, network.LOOPBACK),
+        ("docker0", "169.254.3.4", 16, {}, interfaces.CONTAINERS),
     ],
 )
-def test_no_choice_is_a_reason(addresses, wish, words):
-    sources = {"100.64.0.1": "100.64.0.7"}
-    address, reason = network.choose_address(addresses, **wish, source_of=sources.get)
-    assert address is None
-    for word in words:
-        assert word in reason
+def test_virtual_by_address(sys_net, name, local, prefix, known, reason):
+    root = sys_net(**known)
+    text = json.dumps([{"ifname": name, "addr_info": [{"family": "inet", "local": local, "prefixlen": prefix}]}])
+    (found,), errors = network.read_addresses(1, lambda argv, timeout: command.Result(0, text, "", None), root)
+    assert (found.virtual, errors) == (reason, [])
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("eth0", None),
-        ("enp5s0f0np0", None),
-        ("ib0", None),
-        ("bond0", None),
-        ("br-lan", None),
-        ("docker0", "a bridge of containers"),
-        ("br-0123456789ab", "a bridge of containers"),
-        ("podman1", "a bridge of containers"),
-        ("virbr0", "a bridge of containers"),
-        ("cni0", "a bridge of containers"),
-        ("tailscale0", "a VPN"),
-        ("wg0", "a VPN"),
-        ("zt5u4y6ejv", "a VPN"),
-    ],
-)
-def test_virtual_by_name(tmp_path, name, expected):
-    assert network.virtual_reason(name, str(tmp_path)) == expected
+def test_what_the_kernel_does_not_send_with(sys_net):
+    raw = [
+        ("eth0", "10.0.0.2", 24),
+        ("eth0", "10.0.0.50", 32),  # floats between machines
+        ("eth0", "10.0.0.3", 24),  # the second in its network
+        ("eth0", "10.1.0.2", 24),  # another network on the same cable
+        ("eth0", "10.0.0.4", 16),  # a wider one
+        ("eth1", "10.0.0.9", 24),  # the same network on another card
+        ("lo", "10.7.7.7", 32),
+        ("lo", "10.7.7.8", 32),
+    ]
+    found = network._describe(raw, sys_net(eth1={"operstate": "down"}))
+    assert [a.address for a in found if a.secondary] == ["10.0.0.50", "10.0.0.3"]
+    assert [a.address for a in found if a.down] == ["10.0.0.9"]
 
 
-def test_virtual_by_what_the_kernel_says(tmp_path):
-    for path in ("mesh", "lan/bridge", "lan/brif/eno1", "guests/bridge", "guests/brif/veth1", "eno1/device", "veth1"):
-        (tmp_path / path).mkdir(parents=True)
-    (tmp_path / "mesh" / "uevent").write_text("DEVTYPE=wireguard\nINTERFACE=mesh\n")
-    (tmp_path / "vpn").mkdir()
-    (tmp_path / "vpn" / "tun_flags").write_text("0x1\n")
-    found = {name: network.virtual_reason(name, str(tmp_path)) for name in ("mesh", "vpn", "lan", "guests", "eno1")}
-    assert found == {
-        "mesh": "a VPN",
-        "vpn": "a VPN",
-        "lan": None,
-        "guests": "a bridge of containers",
-        "eno1": None,
-    }
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"), [("25000\n", 25000), ("-1\n", None), ("4294967295\n", None), ("\n", None), (None, None)]
-)
-def test_speed(tmp_path, text, expected):
-    if text is not None:
-        (tmp_path / "eth0").mkdir()
-        (tmp_path / "eth0" / "speed").write_text(text)
-    assert network.speed_mbps("eth0", str(tmp_path)) == expected
+def test_thousands_of_addresses_take_no_time(tmp_path):
+    raw = [("kube-ipvs0", f"10.96.{n // 250}.{n % 250}", 32) for n in range(4000)]
+    started = time.monotonic()
+    assert len(network._describe(raw, str(tmp_path))) == 4000
+    assert time.monotonic() - started < 1
 
 
 IP_JSON = json.dumps(
@@ -139,7 +139,7 @@ def test_addresses_by_ip(tmp_path):
     addresses, errors = network.read_addresses(1, run, str(tmp_path))
     assert errors == []
     assert [a.to_dict() for a in addresses] == [
-        {"interface": "eth0", "address": "10.0.0.24", "prefix": 24, "speed_mbps": None}
+        {"interface": "eth0", "address": "10.0.0.24", "prefix": 24, "speed_mbps": None, "wireless": False}
     ]
 
 
@@ -169,6 +169,23 @@ def test_kernel_and_ip_agree_here():
         pytest.skip("no ip -j here")
     up = {name for name, _ip, _prefix in network.ioctl_addresses()}
     assert sorted(network.ioctl_addresses()) == sorted(a for a in network.parse_ip_json(text) if a[0] in up)
+
+
+def test_addresses_under_one_name_have_each_its_mask(monkeypatch):
+    masks = {"10.0.0.2": "255.255.255.0", "10.0.0.50": "255.255.255.255"}
+
+    def ioctl(_handle, request, argument):
+        if request == network.SIOCGIFCONF:
+            _size, place = struct.unpack("iP", argument)
+            entries = [struct.pack("16sHH4s16x", b"eth0", 2, 0, socket.inet_aton(ip)) for ip in masks]
+            ctypes.memmove(place, b"".join(entries), 40 * len(entries))
+            return struct.pack("iP", 40 * len(entries), place)
+        # As the kernel: the mask of the address in the question, else of the first one of that name.
+        mask = masks.get(socket.inet_ntoa(argument[20:24]), "255.255.255.0")
+        return argument[:20] + socket.inet_aton(mask) + argument[24:]
+
+    monkeypatch.setattr(network.fcntl, "ioctl", ioctl)
+    assert network.ioctl_addresses() == [("eth0", "10.0.0.2", 24), ("eth0", "10.0.0.50", 32)]
 
 
 def test_route_source_here():

@@ -8,13 +8,14 @@ import socket
 import time
 
 import pytest
-from ansible_collections.relay.pool.plugins.module_utils import memory, network, node, nvidia, sockets, units
+from ansible_collections.relay.pool.plugins.module_utils import links, memory, network, node, sockets, units
+from ansible_collections.relay.pool.plugins.module_utils.gpu import gather, record
 
 
 @pytest.fixture
 def bare(monkeypatch):
     """A machine whose probes that run tools find nothing."""
-    monkeypatch.setattr(nvidia, "read_gpus", lambda *args: ([], []))
+    monkeypatch.setattr(gather, "PROBES", ())
     monkeypatch.setattr(units, "show", lambda *args: ([], []))
     monkeypatch.setattr(network, "read_addresses", lambda *args: ([network.Address("eth0", "10.0.0.24", 24)], []))
 
@@ -28,6 +29,7 @@ def test_shape(bare):
         "memory",
         "cpu",
         "addresses",
+        "links",
         "address",
         "address_reason",
         "hostname",
@@ -55,17 +57,18 @@ def test_own_memory_of_units_is_summed(bare, monkeypatch):
     monkeypatch.setattr(units, "show", lambda *args: (shown, []))
     monkeypatch.setattr(units, "processes", lambda pid: [pid, pid + 1])
     monkeypatch.setattr(memory, "process_own_bytes", lambda pid: None if pid == 10 else pid)
-    monkeypatch.setattr(nvidia, "read_gpus", lambda meminfo, pids, timeout: asked.update(pids=pids) or ([], []))
+    probe = ("nvidia", lambda machine: asked.update(pids=machine.own_pids) or ([], []))
+    monkeypatch.setattr(gather, "PROBES", (probe,))
     facts = node.gather(node.Options())
     assert facts["memory"]["own_bytes"] == 7 + 8 + 9
-    assert asked == {"pids": [7, 8, 9, 10]}
+    assert asked == {"pids": (7, 8, 9, 10)}
     assert [(u["name"], u["active"]) for u in facts["units"]] == [("a.service", True), ("b.service", False)]
 
 
 @pytest.mark.parametrize(
     ("module", "name", "probe"),
     [
-        (nvidia, "read_gpus", "nvidia"),
+        (links, "measure", "links"),
         (units, "show", "units"),
         (network, "read_addresses", "network"),
         (memory, "read_memory", "memory"),
@@ -82,8 +85,33 @@ def test_broken_probe_is_an_entry(bare, monkeypatch, module, name, probe):
 
 
 def test_messages_of_probes_are_entries(bare, monkeypatch):
-    monkeypatch.setattr(nvidia, "read_gpus", lambda *args: ([], ["GPU is lost"]))
+    monkeypatch.setattr(gather, "PROBES", (("nvidia", lambda machine: ([], ["GPU is lost"])),))
     assert node.gather(node.Options())["errors"] == [{"probe": "nvidia", "message": "GPU is lost"}]
+
+
+def test_a_vendor_whose_probe_breaks_does_not_hide_the_others(bare, monkeypatch):
+    def broken(machine):
+        raise RuntimeError("surprise")
+
+    probes = (("nvidia", broken), ("amd", lambda machine: ([record.new("amd", 0)], [])))
+    monkeypatch.setattr(gather, "PROBES", probes)
+    facts = node.gather(node.Options())
+    assert facts["errors"] == [{"probe": "nvidia", "message": "RuntimeError: surprise"}]
+    assert [gpu["device"] for gpu in facts["gpus"]] == ["ROCm0"]
+
+
+def test_a_tool_that_hangs_costs_its_time_and_is_named(monkeypatch, tmp_path):
+    """It leaves a child that holds the pipe, as a driver that hangs does."""
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\nsleep 30 &\nwait\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    started = time.monotonic()
+    facts = node.gather(node.Options(timeout=1.0))
+    assert time.monotonic() - started < 1.0 + 1.0
+    said = [entry["message"] for entry in facts["errors"] if entry["probe"] == "nvidia"]
+    assert said == ["nvidia-smi gave no answer within 1 s and was killed"]
+    assert facts["memory"]["total_bytes"] > 0
 
 
 def test_overrides_are_applied_and_listed(bare):
@@ -109,7 +137,7 @@ def test_machine_id(tmp_path, text, expected):
 
 
 def test_rubbish_of_a_tool_does_not_fill_the_facts(bare, monkeypatch):
-    monkeypatch.setattr(nvidia, "read_gpus", lambda *args: ([], ["x" * 10_000] * 1000))
+    monkeypatch.setattr(gather, "PROBES", (("nvidia", lambda machine: ([], ["x" * 10_000] * 1000)),))
     errors = [entry["message"] for entry in node.gather(node.Options())["errors"]]
     assert len(errors) == node.MAX_MESSAGES + 1
     assert max(map(len, errors)) == node.MAX_MESSAGE_CHARACTERS

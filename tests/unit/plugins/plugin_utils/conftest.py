@@ -88,3 +88,23 @@ class World:
 def world():
     """The maker of models and machines."""
     return World
+
+
+@pytest.fixture
+def ask(world):
+    """Makes a request over machines a (host), b, c, ... with the given GPUs."""
+    from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
+
+    def make(*machines, model=None, **options):
+        nodes = {
+            chr(97 + i): gpus if isinstance(gpus, dict) else world.node(i + 1, gpus) for i, gpus in enumerate(machines)
+        }
+        return Request(
+            model=model or world.gguf(),
+            host="a",
+            workers=tuple(sorted(nodes))[1:],
+            nodes=nodes,
+            **{"ctx_size": 4096, "parallel": 1, **options},
+        )
+
+    return make

@@ -23,25 +23,6 @@ DRAFT = "/models/draft.gguf"
 
 
 @pytest.fixture
-def ask(world):
-    """Makes a request over machines a (host), b, c, ... with the given GPUs."""
-
-    def make(*machines, model=None, **options):
-        nodes = {
-            chr(97 + i): gpus if isinstance(gpus, dict) else world.node(i + 1, gpus) for i, gpus in enumerate(machines)
-        }
-        return Request(
-            model=model or world.gguf(),
-            host="a",
-            workers=tuple(sorted(nodes))[1:],
-            nodes=nodes,
-            **{"ctx_size": 4096, "parallel": 1, **options},
-        )
-
-    return make
-
-
-@pytest.fixture
 def small(world):
     """A draft of about 150 MiB and its path."""
     return {"draft": world.gguf(DRAFT, n_layer=4, layer_mib=20, embd_mib=10, output_mib=10), "draft_path": DRAFT}
@@ -622,7 +603,7 @@ def test_the_servers_port(ask, world, listener, taken):
         (([3000],), {"log_verbosity": -1}, "log_verbosity is -1"),
         (([3000],), {"draft_min": 17}, "draft_min is 17: it must lie between 0 and draft_max, 16"),
         (([3000],), {"model": {"architecture": "llama"}}, "the model has no path"),
-        (([1300], [1300]), {"llama": {"flags": ["--model"], "backends": ["RPC"]}}, "does not know --host"),
+        (([1300], [1300]), {"llama": {"flags": ["--model"], "backends": ["RPC", "CUDA"]}}, "does not know --host"),
     ],
 )
 def test_one_sentence_for_what_cannot_be(ask, machines, options, text):
@@ -778,7 +759,8 @@ def test_a_draft_written_into_the_plan_of_a_replica_is_not_kept(ask, small):
 
 
 @pytest.mark.parametrize(
-    ("flags", "backends", "text"), [("--rpc", ["CPU", "RPC"], "does not know --rpc"), ("", ["CPU"], "without RPC")]
+    ("flags", "backends", "text"),
+    [("--rpc", ["CUDA", "RPC"], "does not know --rpc"), ("", ["CPU", "CUDA"], "without RPC")],
 )
 def test_a_kept_plan_is_one_the_build_can_run(ask, flags, backends, text):
     from ansible_collections.relay.pool.plugins.plugin_utils import dialect

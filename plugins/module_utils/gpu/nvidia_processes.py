@@ -1,0 +1,45 @@
+# Copyright (c) 2026, relay.pool contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the processes on a GPU mean for it: what of its memory is the pool's, and whether somebody has it alone."""
+
+from __future__ import annotations
+
+from typing import Any, Collection, Sequence
+
+from ansible_collections.relay.pool.plugins.module_utils.gpu.nvidia_csv import Card, Process
+
+# Graphics processes share a GPU with whoever computes on it.
+COMPUTE_KINDS = ("C", "C+G")
+MAX_NAME_CHARACTERS = 120
+
+
+def set_own(gpu: dict[str, Any], processes: Sequence[Process], pids: Collection[int]) -> list[str]:
+    """Set what the processes ``pids`` hold, None where one of them holds an unknown share; say which."""
+    label = gpu["uuid"] or gpu["bus_id"] or gpu["name"]
+    held: dict[int, int] = {}
+    unknown: dict[int, str | None] = {}
+    for process in processes:
+        if process.pid not in pids:
+            continue
+        if process.used_bytes is None:
+            unknown[process.pid] = process.reason
+        else:
+            # One that computes and draws may be listed once for each.
+            held[process.pid] = max(held.get(process.pid, 0), process.used_bytes)
+    unknown = {pid: reason for pid, reason in unknown.items() if pid not in held}
+    gpu["memory_own_bytes"] = None if unknown else sum(held.values())
+    return [f"memory of process {pid} on {label} is not known: {reason}" for pid, reason in unknown.items()]
+
+
+def refuse_taken(card: Card, processes: Sequence[Process], pids: Collection[int]) -> None:
+    """A GPU in an exclusive compute mode is nobody else's while a process computes on it."""
+    if not card.exclusive:
+        return
+    other = next((p for p in processes if p.kind in COMPUTE_KINDS and p.pid not in pids), None)
+    if other:
+        name = f" ({other.name[:MAX_NAME_CHARACTERS]})" if other.name else ""
+        card.refuse(
+            f"compute mode is {card.exclusive}, and process {other.pid}{name} has the GPU: "
+            f"end it, or let several in with nvidia-smi {card.option} -c 0"
+        )

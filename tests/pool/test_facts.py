@@ -1,0 +1,61 @@
+# Copyright (c) 2026, relay.pool contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The facts of machines that work: a pool that runs must look like one that is idle."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytestmark = pytest.mark.pool
+
+HOST, WORKERS = "relay-demo-host", ("relay-demo-worker1", "relay-demo-worker2")
+MIB = 1024 * 1024
+READ = """
+- hosts: relay_pool
+  gather_facts: false
+  tasks:
+    - relay.pool.node_facts: {}
+    - ansible.builtin.copy:
+        content: "{{ ansible_facts.relay_node | to_json }}"
+        dest: "{{ folder }}/{{ inventory_hostname }}"
+        mode: "0600"
+      delegate_to: localhost
+"""
+
+
+@pytest.fixture
+def read_nodes(pool, tmp_path):
+    """Reads the facts of all three machines, without the demo's overrides."""
+    playbook = tmp_path / "read.yml"
+    playbook.write_text(READ)
+
+    def read() -> dict[str, dict]:
+        played = pool.play(str(playbook), folder=str(tmp_path))
+        assert played.rc == 0, played.text
+        return {name: json.loads((tmp_path / name).read_text()) for name in (HOST, *WORKERS)}
+
+    return read
+
+
+def test_facts_give_the_same_capacity_before_and_after_the_start(pool, read_nodes):
+    pool.settled = False
+    after = read_nodes()
+    pool.on(HOST, "systemctl", "stop", "relay-llama")
+    for worker in WORKERS:
+        pool.on(worker, "systemctl", "stop", "relay-rpc")
+    before = read_nodes()
+    assert [node["memory"]["own_bytes"] for node in before.values()] == [0, 0, 0]
+    assert all(node["memory"]["own_bytes"] > 64 * MIB for node in after.values())
+    # The machines are containers, which share one RAM: what one holds is missing in all.
+    own = sum(node["memory"]["own_bytes"] for node in after.values())
+    free = {True: [], False: []}
+    for running, nodes in ((True, after), (False, before)):
+        free[running] = [node["memory"]["available_bytes"] for node in nodes.values()]
+    capacity = min(free[True]) + own
+    print(f"idle {min(free[False]) / MIB:.0f} MiB, running {min(free[True]) / MIB:.0f} MiB + own {own / MIB:.0f} MiB")
+    assert abs(capacity - min(free[False])) < MIB + 0.02 * capacity
+    # and by what is held, which the size of this machine cannot hide
+    assert abs(capacity - min(free[False])) < 0.2 * own

@@ -1,0 +1,141 @@
+# Copyright (c) 2026, relay.pool contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is said of the GPUs of all vendors together, and the names that they get."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.relay.pool.plugins.module_utils import command
+from ansible_collections.relay.pool.plugins.module_utils.gpu import gather, record, visible
+
+
+def gpus_of(monkeypatch, *gpus, environment=None):
+    """The GPUs as they come out when the probes found these."""
+    probes = tuple(
+        (vendor, lambda machine, vendor=vendor: ([gpu for gpu in gpus if gpu["vendor"] == vendor], []))
+        for vendor in visible.BACKENDS
+    )
+    monkeypatch.setattr(gather, "PROBES", probes)
+    errors = []
+    found = gather.read_gpus(
+        record.Machine(),
+        5.0,
+        environment or {},
+        lambda probe, function, fallback: function(),
+        lambda probe, messages: errors.extend(messages),
+    )
+    assert errors == []
+    return found
+
+
+def named(gpus):
+    return [(gpu["device"], gpu["visible_devices"]) for gpu in gpus]
+
+
+def nvidia(index, **known):
+    return record.new("nvidia", index, uuid=f"GPU-{index}", **known)
+
+
+def mig(number, parent):
+    return record.new("nvidia", None, uuid=f"MIG-{number}", partition_of=f"GPU-{parent}")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "expected"),
+    [
+        ([], []),
+        ([nvidia(0), nvidia(1)], [("CUDA0", None), ("CUDA1", None)]),
+        # One that is lost is hidden, and the others move up.
+        (
+            [nvidia(0), nvidia(1, placeable=False, reason="lost"), nvidia(2)],
+            [("CUDA0", "GPU-0,GPU-2"), (None, None), ("CUDA1", "GPU-0,GPU-2")],
+        ),
+        ([nvidia(0, placeable=False, reason="lost")], [(None, None)]),
+        # Each MIG device is alone in its process.
+        (
+            [nvidia(0, placeable=False, reason="MIG"), mig(7, 0), mig(8, 0), nvidia(1)],
+            [(None, None), ("CUDA0", "MIG-7"), ("CUDA0", "MIG-8"), ("CUDA0", "GPU-1")],
+        ),
+        # Two vendors count on their own.
+        ([nvidia(0), record.new("amd", 0), record.new("amd", 1)], [("CUDA0", None), ("ROCm0", None), ("ROCm1", None)]),
+        # Level Zero shows all of them whatever is placeable.
+        (
+            [record.new("intel", 0, placeable=False, reason="no memory"), record.new("intel", 1)],
+            [(None, None), ("SYCL1", None)],
+        ),
+        ([record.new("apple", 0, integrated=True)], [("MTL0", None)]),
+    ],
+)
+def test_names(monkeypatch, gpus, expected):
+    assert named(gpus_of(monkeypatch, *gpus)) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("1", [None, "CUDA0", None]),
+        ("1,0", ["CUDA1", "CUDA0", None]),
+        ("GPU-1", [None, "CUDA0", None]),
+        (" 0 , 1 ", ["CUDA0", "CUDA1", None]),
+        # As CUDA does: what follows a word that names none is not seen.
+        ("0,9,1", ["CUDA0", None, None]),
+        ("GPU-", [None, None, None]),
+        ("1,1", [None, "CUDA0", None]),
+        ("-1", [None, None, None]),
+        ("", [None, None, None]),
+        # A process sees one MIG device and nothing beside it.
+        ("MIG-7,0", [None, None, "CUDA0"]),
+    ],
+)
+def test_what_the_user_hid_is_not_placeable(monkeypatch, value, expected):
+    gpus = gpus_of(monkeypatch, nvidia(0), nvidia(1), mig(7, 2), environment={"CUDA_VISIBLE_DEVICES": value})
+    assert [gpu["device"] for gpu in gpus] == expected
+    assert [gpu["placeable"] for gpu in gpus] == [device is not None for device in expected]
+    assert {gpu["visible_devices"] for gpu in gpus} == {None}
+    hidden = f"CUDA_VISIBLE_DEVICES={value} in relay_environment hides it"
+    assert {gpu["reason"] for gpu in gpus if not gpu["placeable"]} <= {hidden}
+
+
+def test_hip_is_obeyed_too_and_other_vendors_variables_are_not(monkeypatch):
+    gpus = [record.new("amd", 0), record.new("amd", 1), nvidia(0)]
+    found = gpus_of(monkeypatch, *gpus, environment={"HIP_VISIBLE_DEVICES": "1"})
+    assert [gpu["device"] for gpu in found] == ["CUDA0", None, "ROCm0"]
+    assert "HIP_VISIBLE_DEVICES=1" in found[1]["reason"]
+
+
+def test_an_integrated_gpu_beside_a_discrete_one_is_left_alone(monkeypatch):
+    igpu = record.new("amd", 1, integrated=True, unified_memory=True)
+    found = gpus_of(monkeypatch, record.new("amd", 0), igpu)
+    assert [(gpu["placeable"], gpu["reason"]) for gpu in found] == [(True, None), (False, gather.BESIDE)]
+    assert named(found) == [("ROCm0", "0"), (None, None)]
+
+
+def test_an_integrated_gpu_alone_or_beside_a_broken_one_counts(monkeypatch):
+    igpu = record.new("amd", 0, integrated=True, unified_memory=True)
+    found = gpus_of(monkeypatch, nvidia(0, placeable=False, reason="lost"), igpu)
+    assert [gpu["placeable"] for gpu in found] == [False, True]
+
+
+def test_a_reason_that_a_probe_gave_stays(monkeypatch):
+    tiny = record.new("amd", 1, integrated=True, placeable=False, reason="too small")
+    assert gpus_of(monkeypatch, record.new("amd", 0), tiny)[1]["reason"] == "too small"
+
+
+def test_every_vendor_has_its_own_time(monkeypatch):
+    """A tool of one that hangs leaves the others theirs."""
+    asked = []
+
+    def probe(machine):
+        machine.tool("x")
+        return [], []
+
+    monkeypatch.setattr(gather, "PROBES", (("nvidia", probe), ("amd", probe)))
+    machine = record.Machine(run=lambda argv, timeout: asked.append(timeout) or command.Result(0, "", "", None))
+    gather.read_gpus(machine, 2.0, {}, lambda probe, function, fallback: function(), lambda probe, messages: None)
+    assert asked == [pytest.approx(2.0, abs=0.2)] * 2
+
+
+def test_a_tool_is_not_started_when_the_time_is_used_up():
+    machine = record.Machine(deadline=0.0, run=None)
+    assert machine.tool("nvidia-smi", "-L").error == "nvidia-smi was not started: the time for tools is used up"
