@@ -11,6 +11,7 @@ import platform
 from typing import Any
 
 from ansible_collections.relay.pool.plugins.module_utils import darwin
+from ansible_collections.relay.pool.plugins.module_utils.small_files import read_text
 
 # x86 says "model name"; some ARM and RISC-V kernels say one of the others, or nothing.
 MODEL_KEYS = ("model name", "Model", "cpu model", "uarch", "Hardware")
@@ -44,23 +45,18 @@ def count_cores(root: str = "/sys/devices/system/cpu") -> int:
     """Physical cores by the sets of sibling threads, 0 where the kernel does not show them."""
     siblings = set()
     for path in glob.glob(os.path.join(root, "cpu[0-9]*", "topology", "thread_siblings_list")):
-        try:
-            with open(path, encoding="ascii") as handle:
-                siblings.add(handle.read().strip())
-        except OSError:
-            continue
-    return len(siblings)
+        siblings.add(read_text(path).strip())
+    return len(siblings - {""})
 
 
 def read_cpu(proc: str = "/proc", sys_root: str = "/sys/devices/system/cpu") -> dict[str, Any]:
     """``model``, ``threads`` and ``physical_cores``."""
-    try:
-        with open(os.path.join(proc, "cpuinfo"), encoding="utf-8", errors="replace") as handle:
-            model, threads, cores = parse_cpuinfo(handle.read())
-    except OSError:
-        known = darwin.read_cpu() if darwin.is_here() else {}
-        model = known.get("model")
-        threads, cores = known.get("threads") or 0, known.get("physical_cores") or 0
+    text = read_text(proc, "cpuinfo")
+    if not text and darwin.is_here():
+        known = darwin.read_cpu()
+        model, threads, cores = known["model"], known["threads"] or 0, known["physical_cores"] or 0
+    else:
+        model, threads, cores = parse_cpuinfo(text)
     threads = threads or os.cpu_count() or 1
     return {
         "model": model or platform.machine(),

@@ -10,15 +10,15 @@ import re
 from typing import Any, Callable
 
 from ansible_collections.relay.pool.plugins.module_utils import command
+from ansible_collections.relay.pool.plugins.module_utils.sizes import ABSURD_BYTES, MIB, digits
 
 SYSCTL, VM_STAT = "/usr/sbin/sysctl", "/usr/bin/vm_stat"
 CPU_NAMES = ("machdep.cpu.brand_string", "hw.logicalcpu", "hw.physicalcpu")
 # What can be had without swapping: psutil calls the same sum available.
 AVAILABLE = ("Pages free", "Pages inactive", "Pages speculative")
-# No machine has so little or so much memory: such a number is a mistake.
-LEAST_BYTES, ABSURD_BYTES = 1 << 20, 1 << 50
+# No machine has so little memory: such a number is a mistake.
+LEAST_BYTES = MIB
 TIMEOUT_SECONDS = 5.0
-_DIGITS = re.compile(r"[0-9]{1,18}\Z")
 _PAGE_SIZE = re.compile(r"page size of ([0-9]{1,8}) bytes")
 
 
@@ -35,8 +35,7 @@ def parse_sysctl(text: str) -> dict[str, str]:
 
 def number(values: dict[str, str], name: str) -> int | None:
     """A value as a whole number that is not negative; None for a missing one and for what is no number."""
-    value = values.get(name, "")
-    return int(value) if _DIGITS.match(value) else None
+    return digits(values.get(name, ""))
 
 
 def memory_size(values: dict[str, str]) -> int | None:
@@ -51,9 +50,9 @@ def parse_vm_stat(text: str) -> int | None:
     pages = {}
     for line in text.splitlines():
         name, _colon, value = line.partition(":")
-        value = value.strip().rstrip(".")
-        if name.strip() in AVAILABLE and _DIGITS.match(value):
-            pages[name.strip()] = int(value)
+        count = digits(value.strip().rstrip("."))
+        if name.strip() in AVAILABLE and count is not None:
+            pages[name.strip()] = count
     if not page or AVAILABLE[0] not in pages:
         return None
     size = int(page.group(1)) * sum(pages.values())

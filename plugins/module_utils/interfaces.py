@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import re
 
+from ansible_collections.relay.pool.plugins.module_utils.small_files import read_text
+
 SYS_NET = "/sys/class/net"
 ROUTES = "/proc/net/route"
 # Names that container and virtual machine runtimes give to their bridges and links, and VPNs to theirs.
@@ -24,15 +26,6 @@ DOWN_STATES = ("down", "lowerlayerdown", "notpresent")
 CONTAINERS = "a bridge of containers"
 VPN = "a VPN"
 TUNNEL = "a tunnel"
-
-
-def _read(*names: str) -> str:
-    """Text of a small file of the kernel, "" where there is none."""
-    try:
-        with open(os.path.join(*names), encoding="ascii", errors="replace") as handle:
-            return handle.read(4096)
-    except OSError:
-        return ""
 
 
 def _exists(root: str, *names: str) -> bool:
@@ -57,7 +50,7 @@ def _is_bridge(interface: str, root: str) -> bool:
 
 def is_down(interface: str, root: str = SYS_NET) -> bool:
     """No link, or switched off. What the driver does not tell counts as up, and so does one that has a carrier."""
-    state, carrier = (_read(root, interface, name).strip() for name in ("operstate", "carrier"))
+    state, carrier = (read_text(root, interface, name).strip() for name in ("operstate", "carrier"))
     return state in DOWN_STATES and carrier != "1"
 
 
@@ -91,14 +84,14 @@ def is_wireless(interface: str, root: str = SYS_NET) -> bool:
     return any(
         _exists(root, name, "wireless")
         or _exists(root, name, "phy80211")
-        or "DEVTYPE=wlan" in _read(root, name, "uevent").split()
+        or "DEVTYPE=wlan" in read_text(root, name, "uevent").split()
         for name in _stack(interface, root)
     )
 
 
 def _own_speed(interface: str, root: str) -> int | None:
     try:
-        value = int(_read(root, interface, "speed"))
+        value = int(read_text(root, interface, "speed"))
     except ValueError:
         return None
     return value if 0 < value < 2**31 else None
@@ -131,7 +124,7 @@ def speed_mbps(interface: str, root: str = SYS_NET) -> int | None:
 
 def _is_gateway_link(interface: str, routes: str) -> bool:
     """Does a route to a gateway leave here?"""
-    for line in _read(routes).splitlines()[1:]:
+    for line in read_text(routes).splitlines()[1:]:
         fields = line.split()
         if len(fields) > 2 and fields[0] == interface and fields[2].strip("0"):
             return True
@@ -142,13 +135,13 @@ def virtual_reason(interface: str, root: str = SYS_NET, routes: str = ROUTES) ->
     """What makes an interface one that RPC traffic does not take unasked, or None."""
     if VPN_NAMES.match(interface) or _exists(root, interface, "tun_flags"):
         return VPN
-    if "DEVTYPE=wireguard" in _read(root, interface, "uevent").split():
+    if "DEVTYPE=wireguard" in read_text(root, interface, "uevent").split():
         return VPN
     if CONTAINER_NAMES.match(interface):
         return CONTAINERS
     if on_card(interface, root):
         return None
-    if _read(root, interface, "type").strip() in TUNNEL_TYPES:
+    if read_text(root, interface, "type").strip() in TUNNEL_TYPES:
         return TUNNEL
     # A bridge with a card in it carries the machine's own address, and so does one that leads to a gateway (in a
     # container, where the card is not seen). One with neither serves guests only.

@@ -14,7 +14,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-MIB = 1024 * 1024
+from ansible_collections.relay.pool.plugins.module_utils.sizes import MIB
+
 # No line of interest is longer; on rubbish without line breaks the patterns would take for ever.
 MAX_LINE_CHARACTERS = 4096
 KINDS = {"model": "weights", "KV": "kv", "RS": "recurrent", "compute": "compute", "output": "output"}

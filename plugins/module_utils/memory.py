@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 
 from ansible_collections.relay.pool.plugins.module_utils import darwin
+from ansible_collections.relay.pool.plugins.module_utils.small_files import read_text
 
 # A v1 group without a limit shows the largest page-aligned 64-bit number.
 UNLIMITED = 1 << 60
@@ -24,28 +25,20 @@ def parse_meminfo(text: str) -> dict[str, int]:
     return values
 
 
-def _read(path: str) -> str | None:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as handle:
-            return handle.read()
-    except OSError:
-        return None
-
-
 def read_meminfo(proc: str = "/proc") -> dict[str, int]:
     """Bytes per name; empty when it cannot be read."""
-    return parse_meminfo(_read(os.path.join(proc, "meminfo")) or "")
+    return parse_meminfo(read_text(proc, "meminfo"))
 
 
-def _number(path: str) -> int | None:
-    text = (_read(path) or "").strip()
+def _number(folder: str, name: str) -> int | None:
+    text = read_text(folder, name).strip()
     return int(text) if text.isdigit() and int(text) < UNLIMITED else None
 
 
 def _reclaimable(folder: str, names: tuple[str, str]) -> int:
     """Bytes of page cache in the group, which the kernel gives back and MemAvailable counts as free."""
     total = 0
-    for line in (_read(os.path.join(folder, "memory.stat")) or "").splitlines():
+    for line in read_text(folder, "memory.stat").splitlines():
         name, _space, value = line.partition(" ")
         if name in names and value.isdigit():
             total += int(value)
@@ -63,7 +56,7 @@ def group_folders(root: str = "/sys/fs/cgroup", proc: str = "/proc") -> list[str
     slice_folder = os.path.join(base, "system.slice")
     if os.path.isdir(slice_folder):
         return [base, slice_folder]
-    for line in (_read(os.path.join(proc, "self", "cgroup")) or "").splitlines():
+    for line in read_text(proc, "self", "cgroup").splitlines():
         _id, controllers, path = ([*line.split(":", 2), "", ""])[:3]
         if controllers not in ("", "memory") and "memory" not in controllers.split(","):
             continue
@@ -77,13 +70,13 @@ def group_folders(root: str = "/sys/fs/cgroup", proc: str = "/proc") -> list[str
 
 def group_limit(folder: str) -> tuple[int, int] | None:
     """(limit, use without page cache) in bytes of one memory group, or None where it has no limit."""
-    limit = _number(os.path.join(folder, "memory.max"))
+    limit = _number(folder, "memory.max")
     if limit is not None:
-        use = _number(os.path.join(folder, "memory.current")) or 0
+        use = _number(folder, "memory.current") or 0
         return limit, max(0, use - _reclaimable(folder, ("inactive_file", "active_file")))
-    limit = _number(os.path.join(folder, "memory.limit_in_bytes"))
+    limit = _number(folder, "memory.limit_in_bytes")
     if limit is not None:
-        use = _number(os.path.join(folder, "memory.usage_in_bytes")) or 0
+        use = _number(folder, "memory.usage_in_bytes") or 0
         return limit, max(0, use - _reclaimable(folder, ("total_inactive_file", "total_active_file")))
     return None
 
@@ -113,7 +106,7 @@ def process_own_bytes(pid: int, proc: str = "/proc") -> int | None:
     """
     folder = os.path.join(proc, str(pid))
     for name, keys in (("smaps_rollup", ("Pss_Anon", "Pss_Shmem")), ("status", ("RssAnon", "RssShmem"))):
-        values = parse_meminfo(_read(os.path.join(folder, name)) or "")
+        values = parse_meminfo(read_text(folder, name))
         if keys[0] in values:
             return sum(values.get(key, 0) for key in keys)
     return None

@@ -12,13 +12,12 @@ from __future__ import annotations
 from typing import Any, Iterable
 
 from ansible_collections.relay.pool.plugins.module_utils.gpu import pci, record, visible
+from ansible_collections.relay.pool.plugins.module_utils.sizes import ABSURD_BYTES
 
 SELECTORS = ("index", "uuid", "bus_id")
 FLAGS = frozenset(("unified_memory", "integrated", "placeable"))
 # Nothing could be computed with a 0 here.
 POSITIVE = frozenset(("threads", "physical_cores", "bandwidth_bytes_per_second"))
-# More than any machine has: a size in a wrong unit.
-LIMIT = 2**50
 LEFT_OUT = "left out by placeable: false in the overrides"
 
 
@@ -72,8 +71,8 @@ def _check_number(path: str, value: int) -> None:
     # Ansible takes true for a whole number.
     if isinstance(value, bool) or value < least:
         raise ValueError(f"overrides.{path} is {value}: it must be a whole number, {least} or more")
-    if value >= LIMIT:
-        raise ValueError(f"overrides.{path} is {value}: it must be less than {LIMIT}; sizes are in bytes")
+    if value >= ABSURD_BYTES:
+        raise ValueError(f"overrides.{path} is {value}: it must be less than {ABSURD_BYTES}; sizes are in bytes")
 
 
 def _stated(path: str, values: dict[str, Any] | None, without: Iterable[str] = ()) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, relay.pool contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read a small file that a user named, whatever it turns out to be."""
+"""Read a small file: one that a user named, whatever it turns out to be, or one of the kernel."""
 
 from __future__ import annotations
 
@@ -26,3 +26,11 @@ def read_bytes(path: str, max_bytes: int = MAX_BYTES) -> bytes:
         if not stat.S_ISREG(mode):
             raise OSError(errno.EINVAL, "it is no regular file")
         return handle.read(max_bytes)
+
+
+def read_text(*path: str) -> str:
+    """The file as text, "" where it cannot be read: those of the kernel come and go, and may answer with an error."""
+    try:
+        return read_bytes(os.path.join(*path)).decode("utf-8", "replace")
+    except OSError:
+        return ""

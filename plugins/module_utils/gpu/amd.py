@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from typing import Any, Iterable, Mapping, Sequence
 
+from ansible_collections.relay.pool.plugins.module_utils import small_files
 from ansible_collections.relay.pool.plugins.module_utils.gpu import (
     amd_card,
     amd_family,
@@ -23,6 +24,7 @@ from ansible_collections.relay.pool.plugins.module_utils.gpu import (
     kfd,
     pci,
     record,
+    values,
 )
 
 DRIVER = "amdgpu"
@@ -125,11 +127,8 @@ def _fact(
 def _version(sys_root: str) -> str | None:
     """Version of a driver that came with ROCm; the one of the kernel has none and is called by its name."""
     folder = os.path.join(sys_root, "module", DRIVER)
-    try:
-        with open(os.path.join(folder, "version"), encoding="ascii", errors="replace") as handle:
-            return amd_card.text(handle.read(64)) or DRIVER
-    except OSError:
-        return DRIVER if os.path.isdir(folder) else None
+    version = values.text(small_files.read_text(folder, "version"))
+    return version or (DRIVER if os.path.isdir(folder) else None)
 
 
 def _complete(devices: Iterable[pci.PciDevice], cards: Iterable[amd_card.Card]) -> bool:

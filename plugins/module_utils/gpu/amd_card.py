@@ -1,21 +1,17 @@
 # Copyright (c) 2026, relay.pool contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What one source says of one AMD GPU, and how its values are read."""
+"""What one source says of one AMD GPU, and how its sizes and identifiers are read."""
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from typing import Any
 
-# Nothing has so much memory: a number of this size is a mistake.
-ABSURD_BYTES = 1 << 50
-_COUNT = re.compile(r"[0-9]{1,18}\Z")
-_GROUPED = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+\Z")
+from ansible_collections.relay.pool.plugins.module_utils.sizes import plausible
+
 _HEX = re.compile(r"(?:0x)?([0-9a-f]{1,16})\Z", re.IGNORECASE)
-_NO_VALUE = re.compile(r"\[.*\]\Z|n/?a\b|none\Z|unknown\Z", re.IGNORECASE)
 _GFX = re.compile(r"gfx[0-9a-f]{3,6}\Z")
 
 
@@ -42,33 +38,21 @@ class Card:
     gtt_used: int | None = None
 
 
-def text(value: Any) -> str | None:
-    """A text that says something; None for N/A, [anything] and what is no text."""
-    if not isinstance(value, str):
-        return None
-    value = " ".join(value.split())[:200]
-    return None if not value or _NO_VALUE.match(value) else value
+def memory(
+    vram_total: int | None, vram_used: int | None, gtt_total: int | None, gtt_used: int | None
+) -> dict[str, int | None]:
+    """The sizes of a card as far as they can be true: 0 is no memory, more than all of it is not in use."""
 
+    def used(size: int | None, total: int | None) -> int | None:
+        return size if size is not None and total is not None and 0 <= size <= total else None
 
-def count(value: Any) -> int | None:
-    """A whole number that is not negative, also out of a text of digits or of groups of three digits."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, str):
-        value = value.strip()
-        if _GROUPED.match(value):
-            value = value.replace(",", "")
-        return int(value) if _COUNT.match(value) else None
-    if isinstance(value, float):
-        return int(value) if math.isfinite(value) and value >= 0 and value.is_integer() else None
-    return value if isinstance(value, int) and value >= 0 else None
-
-
-def sizes(total: int | None, used: int | None) -> tuple[int | None, int | None]:
-    """(total, used) in bytes as far as they can be true: 0 is no memory, more than all of it is not in use."""
-    if total is None or not 0 < total < ABSURD_BYTES:
-        return None, None
-    return total, used if used is not None and 0 <= used <= total else None
+    vram_total, gtt_total = plausible(vram_total), plausible(gtt_total)
+    return {
+        "vram_total": vram_total,
+        "vram_used": used(vram_used, vram_total),
+        "gtt_total": gtt_total,
+        "gtt_used": used(gtt_used, gtt_total),
+    }
 
 
 def unique_id(value: Any) -> str | None:
@@ -82,12 +66,6 @@ def gfx(value: Any) -> str | None:
     """gfx1151, also out of gfx1151:xnack-; None for what is none."""
     name = value.split(":")[0].strip().lower() if isinstance(value, str) else ""
     return name if _GFX.match(name) else None
-
-
-def device_id(value: Any) -> str | None:
-    """0x73DF -> 73df; None for what is no PCI device."""
-    match = _HEX.match(value.strip()) if isinstance(value, str) else None
-    return f"{int(match.group(1), 16):04x}" if match and len(match.group(1)) <= 4 else None
 
 
 def merge(first: Card, second: Card) -> Card:

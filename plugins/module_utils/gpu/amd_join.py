@@ -8,7 +8,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Iterable
 
-from ansible_collections.relay.pool.plugins.module_utils.gpu import amd_card, kfd, pci, record
+from ansible_collections.relay.pool.plugins.module_utils.gpu import amd_card, kfd, pci
+from ansible_collections.relay.pool.plugins.module_utils.sizes import MIB
 
 # A driver that only holds a GPU for virtual machines.
 PASSED_ON = ("vfio-pci", "pci-stub")
@@ -38,10 +39,6 @@ class Unit:
         self.known = True
 
 
-def _slot(address: str | None) -> str:
-    return (address or "").rpartition(".")[0]
-
-
 def _contradict(first: amd_card.Card, second: amd_card.Card) -> bool:
     """Whether two sources cannot mean the same GPU. A tool's memory may be rounded to MiB."""
     if first.device and second.device and first.device != second.device:
@@ -49,7 +46,7 @@ def _contradict(first: amd_card.Card, second: amd_card.Card) -> bool:
     if first.gfx and second.gfx and first.gfx != second.gfx:
         return True
     sizes = first.vram_total, second.vram_total
-    return None not in sizes and abs((sizes[0] or 0) - (sizes[1] or 0)) > record.MIB
+    return None not in sizes and abs((sizes[0] or 0) - (sizes[1] or 0)) > MIB
 
 
 def from_sys(
@@ -73,7 +70,7 @@ def from_sys(
         # A /sys of which only a part is shown: one GPU is one GPU.
         next(iter(units.values())).add(loose.pop().card)
     for node in nodes:
-        unit = units.get(node.address) or units.get(_slot(node.address) + ".0")
+        unit = units.get(node.address) or units.get(pci.slot(node.address) + ".0")
         if unit is None:
             unit = units[node.address] = Unit(amd_card.Card(KFD_FOLDER, address=node.address))
         unit.known = True
@@ -96,7 +93,7 @@ def add_answer(
         address = card.address or places.get(card.gpu_id or 0)
         if address is None:
             unplaced.append(card)
-        elif address in units or not any(_slot(address) == _slot(known) for known in units):
+        elif address in units or not any(pci.slot(address) == pci.slot(known) for known in units):
             units.setdefault(address, Unit(dataclasses.replace(card, address=address))).add(card)
     if not unplaced:
         return []

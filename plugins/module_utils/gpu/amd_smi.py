@@ -12,7 +12,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ansible_collections.relay.pool.plugins.module_utils.gpu import amd_card, pci, record, tool_json
+from ansible_collections.relay.pool.plugins.module_utils.gpu import amd_card, pci, record, tool_json, values
+from ansible_collections.relay.pool.plugins.module_utils.sizes import ABSURD_BYTES
 
 STATIC = ("static", "--asic", "--bus", "--vram", "--json")
 METRIC = ("metric", "--mem-usage", "--json")
@@ -36,7 +37,7 @@ def amount(value: Any) -> int | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not isinstance(unit, str):
         return None
     factor = UNITS.get(unit.strip().upper().replace("I", ""))
-    if factor is None or not 0 <= value < amd_card.ABSURD_BYTES:
+    if factor is None or not 0 <= value < ABSURD_BYTES:
         return None
     return int(value * factor)
 
@@ -62,7 +63,7 @@ def parse(text: str) -> tuple[list[amd_card.Card], list[str]]:
     messages = []
     seen: set[int] = set()
     for entry in entries:
-        number = amd_card.count(entry.get("gpu"))
+        number = values.count(entry.get("gpu"))
         if number is None or number in seen:
             messages.append(f"amd-smi reports a GPU {'without a number' if number is None else f'{number} twice'}")
             continue
@@ -71,21 +72,15 @@ def parse(text: str) -> tuple[list[amd_card.Card], list[str]]:
         size = amount(memory.get("total_vram"))
         if size is None:
             size = amount(_part(entry, "vram").get("size"))
-        vram_total, vram_used = amd_card.sizes(size, amount(memory.get("used_vram")))
-        gtt_total, gtt_used = amd_card.sizes(amount(memory.get("total_gtt")), amount(memory.get("used_gtt")))
-        bdf = _part(entry, "bus").get("bdf")
         cards.append(
             amd_card.Card(
                 source="amd-smi",
                 number=number,
-                address=pci.normal_address(bdf) if isinstance(bdf, str) else None,
-                device=amd_card.device_id(asic.get("device_id")),
-                name=amd_card.text(asic.get("market_name")),
+                address=pci.normal_address(_part(entry, "bus").get("bdf")),
+                device=values.pci_device(asic.get("device_id")),
+                name=values.text(asic.get("market_name")),
                 gfx=amd_card.gfx(asic.get("target_graphics_version")),
-                vram_total=vram_total,
-                vram_used=vram_used,
-                gtt_total=gtt_total,
-                gtt_used=gtt_used,
+                **amd_card.memory(size, *(amount(memory.get(key)) for key in ("used_vram", "total_gtt", "used_gtt"))),
             )
         )
     return cards, messages

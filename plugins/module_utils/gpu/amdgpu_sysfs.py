@@ -8,48 +8,27 @@ from __future__ import annotations
 import os
 import re
 
-from ansible_collections.relay.pool.plugins.module_utils.gpu import amd_card, pci
+from ansible_collections.relay.pool.plugins.module_utils import small_files
+from ansible_collections.relay.pool.plugins.module_utils.gpu import amd_card, pci, values
 
+MEMORY = ("mem_info_vram_total", "mem_info_vram_used", "mem_info_gtt_total", "mem_info_gtt_used")
 _CARD = re.compile(r"card([0-9]{1,6})\Z")
 
 
-def _read(folder: str, name: str) -> str | None:
-    # A GPU in a reset, or one that is gone, answers some of these with an error.
-    try:
-        with open(os.path.join(folder, name), encoding="utf-8", errors="replace") as handle:
-            return handle.read(256).strip()
-    except OSError:
-        return None
+def _read_card(folder: str, source: str, number: int) -> amd_card.Card:
+    """The folder of one PCI device, whatever of it can be read: a GPU in a reset answers some with an error."""
 
+    def read(name: str) -> str:
+        return small_files.read_text(folder, name)
 
-def slot_name(uevent: str) -> str | None:
-    """The PCI address in a device's uevent, or None."""
-    for line in uevent.splitlines():
-        key, _equals, value = line.partition("=")
-        if key == "PCI_SLOT_NAME":
-            return pci.normal_address(value)
-    return None
-
-
-def read_device(folder: str, source: str, number: int | None = None, address: str | None = None) -> amd_card.Card:
-    """The folder of one PCI device, whatever of it can be read."""
-
-    def size(name: str) -> int | None:
-        return amd_card.count(_read(folder, "mem_info_" + name))
-
-    vram_total, vram_used = amd_card.sizes(size("vram_total"), size("vram_used"))
-    gtt_total, gtt_used = amd_card.sizes(size("gtt_total"), size("gtt_used"))
     return amd_card.Card(
         source=source,
         number=number,
-        address=address,
-        device=amd_card.device_id(_read(folder, "device")),
-        name=amd_card.text(_read(folder, "product_name")),
-        uuid=amd_card.unique_id(_read(folder, "unique_id")),
-        vram_total=vram_total,
-        vram_used=vram_used,
-        gtt_total=gtt_total,
-        gtt_used=gtt_used,
+        address=pci.device_address(folder),
+        device=values.pci_device(read("device")),
+        name=values.text(read("product_name")),
+        uuid=amd_card.unique_id(read("unique_id")),
+        **amd_card.memory(*(values.count(read(name)) for name in MEMORY)),
     )
 
 
@@ -65,17 +44,9 @@ def read_cards(sys_root: str = "/sys") -> list[amd_card.Card]:
         match = _CARD.match(name)
         device = os.path.join(folder, name, "device")
         # No other driver has this file, and a card that is only a part of a GPU (a platform device) has it neither.
-        if not match or not os.path.exists(os.path.join(device, "mem_info_vram_total")):
+        if not match or not os.path.exists(os.path.join(device, MEMORY[0])):
             continue
-        if (_read(device, "vendor") or "0x" + pci.AMD) != "0x" + pci.AMD:
+        if small_files.read_text(device, "vendor").strip() not in ("", "0x" + pci.AMD):
             continue
-        address = pci.normal_address(os.path.basename(os.path.realpath(device)))
-        cards.append(
-            read_device(
-                device,
-                f"/sys/class/drm/{name}/device",
-                int(match.group(1)),
-                address or slot_name(_read(device, "uevent") or ""),
-            )
-        )
+        cards.append(_read_card(device, f"/sys/class/drm/{name}/device", int(match.group(1))))
     return sorted(cards, key=lambda card: (card.address is None, card.address or "", card.number or 0))

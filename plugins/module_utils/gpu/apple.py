@@ -16,8 +16,8 @@ from typing import Any
 
 from ansible_collections.relay.pool.plugins.module_utils import darwin
 from ansible_collections.relay.pool.plugins.module_utils.gpu import record
+from ansible_collections.relay.pool.plugins.module_utils.sizes import GIB, MIB
 
-MIB, GIB = 1024**2, 1024**3
 LIMIT = "iogpu.wired_limit_mb"
 # The same in macOS 13, in bytes.
 OLD_LIMIT = "debug.iogpu.wired_limit"

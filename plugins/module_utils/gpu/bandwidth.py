@@ -12,7 +12,8 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-GIB = 1024**3
+from ansible_collections.relay.pool.plugins.module_utils.sizes import GIB
+
 # A tool reports a little less than the nominal size (ECC, the firmware's share), or hardly more.
 LEAST, MOST = 0.90, 1.02
 # MIG divides the memory of a GPU into eight slices, or into a smaller power of two.

@@ -13,15 +13,14 @@ import os
 import re
 from typing import Iterable, Mapping, NamedTuple
 
+from ansible_collections.relay.pool.plugins.module_utils import small_files
 from ansible_collections.relay.pool.plugins.module_utils.gpu import pci
+from ansible_collections.relay.pool.plugins.module_utils.sizes import ABSURD_BYTES, GIB, MIB, digits
 
-UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
+UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": MIB, "gib": GIB}
 # What is in memory now, under its names from the newest kernels to the oldest; the last counts what is swapped out too.
 KINDS = ("resident", "memory", "total")
-MAX_FILE_BYTES = 65536
-ABSURD_BYTES = 1 << 50
 _KEY = re.compile(r"drm-(resident|memory|total)-([a-z0-9_-]+)\Z")
-_DIGITS = re.compile(r"[0-9]{1,18}\Z")
 _LOCAL = re.compile(r"(vram|local|lmem|stolen-local)[0-9]*\Z")
 _SHARED = re.compile(r"(gtt|system|stolen|stolen-system)[0-9]*\Z")
 
@@ -52,9 +51,10 @@ def parse(text: str) -> Client | None:
             names[key] = value
             continue
         match = _KEY.match(key)
-        number, unit = ([*value.split(), "", ""])[:2]
-        if match and _DIGITS.match(number) and unit.lower() in UNITS:
-            size = int(number) * UNITS[unit.lower()]
+        word, unit = ([*value.split(), "", ""])[:2]
+        number = digits(word)
+        if match and number is not None and unit.lower() in UNITS:
+            size = number * UNITS[unit.lower()]
             if size < ABSURD_BYTES:
                 sizes.setdefault(match.group(2), {})[match.group(1)] = size
     address = pci.normal_address(names.get("drm-pdev"))
@@ -76,8 +76,7 @@ def _texts(pid: int, proc_root: str) -> list[str]:
         return []
     for name in names:
         try:
-            with open(os.path.join(folder, name), encoding="utf-8", errors="replace") as handle:
-                texts.append(handle.read(MAX_FILE_BYTES))
+            texts.append(small_files.read_bytes(os.path.join(folder, name)).decode("utf-8", "replace"))
         except PermissionError:
             raise
         except OSError:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ansible_collections.relay.pool.plugins.module_utils.gpu import fdinfo, intel_sysfs, pci, record, xpu_smi
+from ansible_collections.relay.pool.plugins.module_utils.gpu import fdinfo, intel_sysfs, pci, record, tools, xpu_smi
 
 # Every Intel CPU has its GPU there, and the virtual functions of it beside.
 INTEGRATED_SLOT = "0000:00:02."
@@ -165,8 +165,8 @@ def _set_indexes(rows: list[tuple[dict[str, Any], bool, int | None]]) -> None:
 
 def read_gpus(machine: record.Machine) -> tuple[list[dict[str, Any]], list[str]]:
     """The Intel GPUs of this machine, discrete ones first, and messages about what went wrong."""
-    controllers = {device.address: device for device in intel_sysfs.controllers(machine.sys_root)}
-    tool = xpu_smi.find_tool()
+    controllers = {device.address: device for device in pci.display_devices(pci.INTEL, machine.sys_root)}
+    tool = tools.find(xpu_smi.SOURCE)
     if not controllers and tool is None:
         return [], []
     seen: list[xpu_smi.Device] = []

@@ -21,15 +21,13 @@ import os
 import re
 from typing import NamedTuple
 
+from ansible_collections.relay.pool.plugins.module_utils import small_files
 from ansible_collections.relay.pool.plugins.module_utils.gpu import pci
+from ansible_collections.relay.pool.plugins.module_utils.sizes import ABSURD_BYTES, MIB, digits, plausible
 
-MIB = 1024 * 1024
 DRIVERS = ("xe", "i915")
 GROUPS, DEBUGFS = "/sys/fs/cgroup", "/sys/kernel/debug/dri"
 PCI, DRM = "/sys/bus/pci/devices", "/sys/class/drm"
-# Nothing has so much memory: a number of this size is a mistake.
-ABSURD_BYTES = 1 << 50
-MAX_FILE_BYTES = 65536
 # Discrete GPUs by PCI device, as pci.ids has them; xpu-smi calls some of them "Intel(R) Graphics [0xe211]" or nothing.
 NAMES = {
     "0b6e": "Data Center GPU Max 1100C",
@@ -82,21 +80,12 @@ class Memory(NamedTuple):
     tiles: int = 1
 
 
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as handle:
-            return handle.read(MAX_FILE_BYTES)
-    except OSError:
-        return ""
-
-
 def parse_size(text: str) -> int | None:
     """Bytes of a file with one number, decimal or 0x...; None for 0 and for what is no size."""
     word = text.strip()
     if not _SIZE.match(word):
         return None
-    size = int(word, 16 if word[:2].lower() == "0x" else 10)
-    return size if 0 < size < ABSURD_BYTES else None
+    return plausible(int(word, 16 if word[:2].lower() == "0x" else 10))
 
 
 def parse_regions(text: str) -> dict[str, list[int]]:
@@ -128,19 +117,9 @@ def parse_objects(text: str) -> tuple[int | None, int | None]:
     for match in _BUDDY.finditer(text, start.end(), end.start() if end else len(text)):
         total += int(match.group(1)) * MIB
         free += int(match.group(2)) * MIB
-    if not 0 < total < ABSURD_BYTES:
+    if plausible(total) is None:
         return None, None
     return total, free if free <= total else None
-
-
-def controllers(sys_root: str = "/sys") -> list[pci.PciDevice]:
-    """Intel's display controllers; an NPU or an FPGA is a processing accelerator, and no GPU."""
-    folder = os.path.join(sys_root, "bus", "pci", "devices")
-    return [
-        device
-        for device in pci.display_devices(pci.INTEL, sys_root)
-        if _read(os.path.join(folder, device.address, "class")).strip().lower().startswith("0x03")
-    ]
 
 
 def cards(address: str, sys_root: str = "/sys") -> list[str]:
@@ -149,25 +128,21 @@ def cards(address: str, sys_root: str = "/sys") -> list[str]:
     inside = os.path.join(sys_root, "bus", "pci", "devices", address, "drm", "card[0-9]*")
     for path in glob.glob(inside) + glob.glob(os.path.join(sys_root, "class", "drm", "card[0-9]*")):
         name = os.path.basename(path)
-        if not name[4:].isdigit():
+        if digits(name[4:]) is None:
             continue
-        device = os.path.join(path, "device")
-        slot = pci.normal_address(os.path.basename(os.path.realpath(device)))
-        if slot is None:
-            match = re.search(r"^PCI_SLOT_NAME=(\S+)$", _read(os.path.join(device, "uevent")), re.MULTILINE)
-            slot = pci.normal_address(match.group(1)) if match else None
-        if slot == address or os.path.basename(os.path.dirname(os.path.dirname(path))) == address:
+        of = pci.device_address(os.path.join(path, "device"))
+        if of == address or os.path.basename(os.path.dirname(os.path.dirname(path))) == address:
             found.setdefault(name, path)
     return [found[name] for name in sorted(found)]
 
 
 def _from_groups(address: str, sys_root: str) -> Memory:
     folder = os.path.join(sys_root, "fs", "cgroup")
-    sizes = parse_regions(_read(os.path.join(folder, "dmem.capacity"))).get(address)
+    sizes = parse_regions(small_files.read_text(folder, "dmem.capacity")).get(address)
     if not sizes or not sum(sizes):
         return Memory()
     # Only the root has a capacity, so that the use beside it is that of all processes.
-    uses = parse_regions(_read(os.path.join(folder, "dmem.current"))).get(address)
+    uses = parse_regions(small_files.read_text(folder, "dmem.current")).get(address)
     free = sum(sizes) - sum(uses) if uses and len(uses) == len(sizes) else None
     return Memory(sum(sizes), free if free is not None and free >= 0 else None, GROUPS, len(sizes))
 
@@ -175,12 +150,13 @@ def _from_groups(address: str, sys_root: str) -> Memory:
 def _from_debugfs(address: str, folders: list[str], sys_root: str) -> Memory:
     names = [address] + [os.path.basename(folder)[4:] for folder in folders]
     for folder in (os.path.join(sys_root, "kernel", "debug", "dri", name) for name in names):
-        parts = [parse_manager(_read(path)) for path in sorted(glob.glob(os.path.join(folder, "vram[0-9]*_mm")))]
+        managers = sorted(glob.glob(os.path.join(folder, "vram[0-9]*_mm")))
+        parts = [parse_manager(small_files.read_text(path)) for path in managers]
         totals = [total for total, _free in parts if total is not None]
         if totals and len(totals) == len(parts):
             frees = [free for _total, free in parts if free is not None]
             return Memory(sum(totals), sum(frees) if len(frees) == len(totals) else None, DEBUGFS, len(totals))
-        total, free = parse_objects(_read(os.path.join(folder, "i915_gem_objects")))
+        total, free = parse_objects(small_files.read_text(folder, "i915_gem_objects"))
         if total is not None:
             return Memory(total, free, DEBUGFS)
     return Memory()
@@ -193,12 +169,12 @@ def _from_files(address: str, folders: list[str], sys_root: str) -> Memory:
     for device in devices:
         tiles = glob.glob(os.path.join(device, "tile[0-9]*", name))
         tiles = tiles or glob.glob(os.path.join(device, "tile[0-9]*", "memory", name))
-        sizes = [parse_size(_read(path)) for path in tiles]
+        sizes = [parse_size(small_files.read_text(path)) for path in tiles]
         known = [size for size in sizes if size is not None]
         if known and len(known) == len(sizes):
             return Memory(sum(known), None, PCI, len(known))
     for folder in folders:
-        size = parse_size(_read(os.path.join(folder, "lmem_total_bytes")))
+        size = parse_size(small_files.read_text(folder, "lmem_total_bytes"))
         if size is not None:
             return Memory(size, None, DRM)
     return Memory()

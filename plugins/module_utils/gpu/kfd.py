@@ -15,7 +15,9 @@ import re
 from dataclasses import dataclass, replace
 from typing import Iterable
 
-from ansible_collections.relay.pool.plugins.module_utils.gpu import amd_card
+from ansible_collections.relay.pool.plugins.module_utils import small_files
+from ansible_collections.relay.pool.plugins.module_utils.gpu import amd_card, values
+from ansible_collections.relay.pool.plugins.module_utils.sizes import ABSURD_BYTES, digits, plausible
 
 TOPOLOGY = ("class", "kfd", "kfd", "topology", "nodes")
 PROCESSES = ("class", "kfd", "kfd", "proc")
@@ -38,11 +40,6 @@ class Node:
     gfx: str | None = None
     device: str | None = None
     memory_total: int | None = None
-
-    @property
-    def slot(self) -> str:
-        """The address without its function, in which the kernel counts the parts of one GPU."""
-        return self.address.rpartition(".")[0]
 
 
 def parse_properties(text: str) -> dict[str, int]:
@@ -80,23 +77,16 @@ def parse_node(index: int, number: int, gpu_id: int, text: str, banks: Iterable[
         uuid=amd_card.unique_id(f"{found.get('unique_id', 0):x}"),
         gfx=gfx_name(found.get("gfx_target_version", 0)),
         device=f"{found['device_id'] & 0xFFFF:04x}" if found.get("device_id") else None,
-        memory_total=amd_card.sizes(total, None)[0],
+        memory_total=plausible(total),
     )
-
-
-def _read(*path: str) -> str | None:
-    try:
-        with open(os.path.join(*path), encoding="ascii", errors="replace") as handle:
-            return handle.read(65536)
-    except OSError:
-        return None
 
 
 def _numbers(folder: str) -> list[int]:
     try:
-        return sorted(int(name) for name in os.listdir(folder) if name.isascii() and name.isdigit())
+        numbers = [digits(name) for name in os.listdir(folder)]
     except OSError:
         return []
+    return sorted(number for number in numbers if number is not None)
 
 
 def read_nodes(sys_root: str = "/sys") -> list[Node] | None:
@@ -112,9 +102,9 @@ def read_nodes(sys_root: str = "/sys") -> list[Node] | None:
         node = parse_node(
             len(nodes),
             number,
-            amd_card.count(_read(place, "gpu_id")) or 0,
-            _read(place, "properties") or "",
-            [_read(banks, str(bank), "properties") or "" for bank in _numbers(banks)],
+            values.count(small_files.read_text(place, "gpu_id")) or 0,
+            small_files.read_text(place, "properties"),
+            [small_files.read_text(banks, str(bank), "properties") for bank in _numbers(banks)],
         )
         if node:
             nodes.append(node)
@@ -144,9 +134,9 @@ def own_bytes(pids: Iterable[int], sys_root: str = "/sys", proc_root: str = "/pr
             contexts = [""] + [name for name in os.listdir(folder) if name.startswith("context_")]
             for context in contexts:
                 for name in os.listdir(os.path.join(folder, context)):
-                    gpu_id = amd_card.count(name[len("vram_") :]) if name.startswith("vram_") else None
-                    size = amd_card.count((_read(folder, context, name) or "").strip())
-                    if gpu_id and size is not None and size < amd_card.ABSURD_BYTES:
+                    gpu_id = values.count(name[len("vram_") :]) if name.startswith("vram_") else None
+                    size = values.count(small_files.read_text(folder, context, name))
+                    if gpu_id and size is not None and size < ABSURD_BYTES:
                         held[gpu_id] = held.get(gpu_id, 0) + size
                         known.add(pid)
     return held, known

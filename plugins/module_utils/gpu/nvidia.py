@@ -9,8 +9,6 @@ stands. What neither reports is taken from the PCI bus, and is not placeable.
 
 from __future__ import annotations
 
-import os
-import shutil
 from typing import Any
 
 from ansible_collections.relay.pool.plugins.module_utils.gpu import (
@@ -23,24 +21,17 @@ from ansible_collections.relay.pool.plugins.module_utils.gpu import (
     nvidia_xml,
     pci,
     record,
+    tools,
 )
 from ansible_collections.relay.pool.plugins.module_utils.gpu.nvidia_csv import Card, Process
 from ansible_collections.relay.pool.plugins.module_utils.gpu.nvidia_xml import Details
 
-SEARCH_PATH = "/usr/bin:/usr/local/bin:/usr/local/nvidia/bin:/usr/lib/wsl/lib:/run/current-system/sw/bin"
 WAYS_OUT = {
     "reset": "run nvidia-smi --gpu-reset {option} when nothing uses the GPU, or reboot",
     "reboot": "reboot the machine",
     "drain p2p": "end the processes that use it together with other GPUs",
     nvidia_xml.DRAIN_AND_RESET.lower(): "end the processes on it, then run nvidia-smi --gpu-reset {option}",
 }
-
-
-def find_tool() -> str | None:
-    """Path of nvidia-smi, also where a login shell of root does not look."""
-    # An empty entry of PATH means the current directory, whoever may write there.
-    folders = [*os.environ.get("PATH", "").split(os.pathsep), *SEARCH_PATH.split(os.pathsep)]
-    return shutil.which("nvidia-smi", path=os.pathsep.join(folder for folder in folders if os.path.isabs(folder)))
 
 
 def _find_details(smi: nvidia_smi.Smi, cards: list[Card]) -> tuple[list[Details | None], list[str]]:
@@ -170,7 +161,7 @@ def read_gpus(machine: record.Machine) -> tuple[list[dict[str, Any]], list[str]]
     MIG devices stand behind the GPU whose parts they are.
     """
     on_bus = pci.display_devices(pci.NVIDIA, machine.sys_root)
-    tool = find_tool()
+    tool = tools.find("nvidia-smi")
     if tool is None:
         return _without_tool(machine, on_bus)
     smi = nvidia_smi.Smi(machine, tool)

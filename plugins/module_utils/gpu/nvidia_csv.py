@@ -16,6 +16,7 @@ from typing import Any, Mapping, Sequence
 
 from ansible_collections.relay.pool.plugins.module_utils.gpu import nvidia_values as values
 from ansible_collections.relay.pool.plugins.module_utils.gpu import pci, record
+from ansible_collections.relay.pool.plugins.module_utils.sizes import MIB
 
 FIELDS = (
     "index",
@@ -122,7 +123,7 @@ def _machine_memory(gpu: dict[str, Any], meminfo: Mapping[str, int], total: int 
     gpu["reason"] = None if whole and available else "unified memory, and /proc/meminfo cannot be read"
     if total is None:
         return []
-    size = f"{whole // values.MIB} MiB" if whole else "unknown size"
+    size = f"{whole // MIB} MiB" if whole else "unknown size"
     rest = "" if free is None else f", {free} MiB free"
     return [f"{gpu['name']} shares the machine's memory of {size}: nvidia-smi reports {total} MiB of it{rest}"]
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import re
 
-MIB = 1024 * 1024
+from ansible_collections.relay.pool.plugins.module_utils.sizes import ABSURD_BYTES, MIB
+
 MAX_SHOWN_CHARACTERS = 40
-# A size of 2**50 bytes or more is none.
-MAX_MIB = 2**30
 
 _NUMBER = re.compile(r"([0-9]{1,12})(?: ?Mi?B)?\Z")
 _WORDS = (
@@ -38,7 +37,7 @@ def number(value: str) -> tuple[int | None, str | None]:
     if reason:
         return None, reason
     match = _NUMBER.match(value)
-    if match and int(match.group(1)) < MAX_MIB:
+    if match and int(match.group(1)) * MIB < ABSURD_BYTES:
         return int(match.group(1)), None
     return None, f"unreadable value {value[:MAX_SHOWN_CHARACTERS]!r}"
 

@@ -11,8 +11,6 @@ from typing import Any, Callable, Mapping
 
 from ansible_collections.relay.pool.plugins.module_utils import command
 
-MIB = 1024 * 1024
-
 
 @dataclass(frozen=True)
 class Machine:
@@ -30,12 +28,12 @@ class Machine:
     sys_root: str = "/sys"
     proc_root: str = "/proc"
 
-    def tool(self, *argv: str, most: float = 3600.0) -> command.Result:
-        """Run a tool for at most the time that is left, and at most ``most`` seconds."""
+    def tool(self, *argv: str) -> command.Result:
+        """Run a tool for at most the time that is left."""
         left = self.deadline - time.monotonic()
         if left <= 0:
             return command.Result(None, "", "", f"{argv[0]} was not started: the time for tools is used up")
-        return self.run(list(argv), timeout=min(left, most))
+        return self.run(list(argv), timeout=left)
 
 
 def new(vendor: str, index: int | None, **known: Any) -> dict[str, Any]:

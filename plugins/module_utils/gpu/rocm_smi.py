@@ -12,12 +12,13 @@ import csv
 import re
 from typing import Any, Mapping
 
-from ansible_collections.relay.pool.plugins.module_utils.gpu import amd_card, pci, record, tool_json
+from ansible_collections.relay.pool.plugins.module_utils.gpu import amd_card, pci, record, tool_json, values
 
 ARGUMENTS = ("--showproductname", "--showmeminfo", "vram", "gtt", "--showbus", "--showuniqueid", "--json")
 # Under which names a value was printed, in lower case; the first that says something counts.
 NAMES = ("card series", "device name", "card model")
 DEVICES = ("device id", "gpu id", "card model")
+MEMORY = tuple(f"{pool} total {word} (b)" for pool in ("vram", "gtt") for word in ("memory", "used memory"))
 _CARD = re.compile(r"(?:card|gpu\[)([0-9]{1,6})\]?\Z", re.IGNORECASE)
 _LINE = re.compile(r"\s*(GPU\[[0-9]{1,6}\])")
 _NUMBER = re.compile(r"0x[0-9a-f]*\Z", re.IGNORECASE)
@@ -37,15 +38,15 @@ def _csv_rows(text: str, messages: list[str]) -> dict[str, dict[str, Any]]:
         return rows
     header: list[str] = []
     try:
-        for values in csv.reader(lines[start : start + MAX_ROWS], skipinitialspace=True):
-            if not values:
+        for cells in csv.reader(lines[start : start + MAX_ROWS], skipinitialspace=True):
+            if not cells:
                 continue
             if not header:
-                header = values
-            elif len(values) != len(header):
-                messages.append(f"rocm-smi: a row of {len(values)} values under {len(header)} names: {values[0][:40]}")
+                header = cells
+            elif len(cells) != len(header):
+                messages.append(f"rocm-smi: a row of {len(cells)} values under {len(header)} names: {cells[0][:40]}")
             else:
-                rows[values[0].strip()] = dict(zip(header, values))
+                rows[cells[0].strip()] = dict(zip(header, cells))
     except csv.Error as exc:
         messages.append(f"rocm-smi: its table cannot be read: {exc}")
     return rows
@@ -65,7 +66,7 @@ def _text_rows(text: str) -> dict[str, dict[str, Any]]:
 
 def _first(row: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
     for name in names:
-        value = amd_card.text(row.get(name))
+        value = values.text(row.get(name))
         if value and not _NUMBER.match(value):
             return value
     return None
@@ -76,32 +77,22 @@ def parse(text: str) -> tuple[list[amd_card.Card], list[str]]:
     messages: list[str] = []
     rows = _json_rows(text) or _csv_rows(text, messages) or _text_rows(text)
     cards = []
-    for card_name, values in rows.items():
+    for card_name, said in rows.items():
         match = _CARD.match(card_name.strip())
         if not match:
             continue
-        row = {" ".join(key.lower().split()): value for key, value in values.items() if isinstance(key, str)}
-        vram_total, vram_used = amd_card.sizes(
-            amd_card.count(row.get("vram total memory (b)")), amd_card.count(row.get("vram total used memory (b)"))
-        )
-        gtt_total, gtt_used = amd_card.sizes(
-            amd_card.count(row.get("gtt total memory (b)")), amd_card.count(row.get("gtt total used memory (b)"))
-        )
-        bus = row.get("pci bus")
+        row = {" ".join(key.lower().split()): value for key, value in said.items() if isinstance(key, str)}
         cards.append(
             amd_card.Card(
                 source="rocm-smi",
                 number=int(match.group(1)),
-                address=pci.normal_address(bus) if isinstance(bus, str) else None,
-                gpu_id=amd_card.count(row.get("guid")) or None,
-                device=next((i for i in (amd_card.device_id(row.get(name)) for name in DEVICES) if i), None),
+                address=pci.normal_address(row.get("pci bus")),
+                gpu_id=values.count(row.get("guid")) or None,
+                device=next((i for i in (values.pci_device(row.get(name)) for name in DEVICES) if i), None),
                 name=_first(row, NAMES),
                 uuid=amd_card.unique_id(row.get("unique id")),
                 gfx=amd_card.gfx(row.get("gfx version")),
-                vram_total=vram_total,
-                vram_used=vram_used,
-                gtt_total=gtt_total,
-                gtt_used=gtt_used,
+                **amd_card.memory(*(values.count(row.get(key)) for key in MEMORY)),
             )
         )
     if not cards and not messages:

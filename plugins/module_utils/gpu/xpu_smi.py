@@ -9,25 +9,16 @@ all of one. Most numbers are texts, and what is not known is "N/A", "", "0" or "
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from dataclasses import dataclass, replace
 from typing import Any, Collection
 
-from ansible_collections.relay.pool.plugins.module_utils.gpu import pci, record, tool_json
+from ansible_collections.relay.pool.plugins.module_utils.gpu import pci, record, tool_json, values
+from ansible_collections.relay.pool.plugins.module_utils.sizes import MIB, plausible
 
 SOURCE = "xpu-smi"
-SEARCH_PATH = "/usr/bin:/usr/local/bin:/opt/xpum/bin:/run/current-system/sw/bin"
-MIB = 1024 * 1024
-# Nothing has so much memory: a number of this size is a mistake.
-ABSURD_BYTES = 1 << 50
-MAX_TEXT = 200
 NO_JSON = "xpu-smi printed no JSON"
-_DIGITS = re.compile(r"[0-9]{1,18}\Z")
 _MIB = re.compile(r"([0-9]{1,12})(?:\.[0-9]{1,6})?[ \t]*MiB\Z", re.IGNORECASE)
-_HEX = re.compile(r"(?:0x)?([0-9a-f]{1,4})\Z", re.IGNORECASE)
-_NO_VALUE = re.compile(r"\[.*\]\Z|n/?a\Z|none\Z|unknown\Z|-1\Z", re.IGNORECASE)
 # What older versions, and a driver that does not know the card, print instead of a name.
 _NO_NAME = re.compile(r"Intel(?:\(R\))? Graphics(?: \[0x[0-9a-f]+\])?\Z", re.IGNORECASE)
 
@@ -49,33 +40,16 @@ class Device:
     state: str | None = None
 
 
-def _text(value: Any) -> str | None:
-    if not isinstance(value, str):
-        return None
-    value = " ".join(value.split())[:MAX_TEXT]
-    return None if not value or _NO_VALUE.match(value) else value
-
-
-def _count(value: Any) -> int | None:
-    """A whole number, also as a text of digits."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, str) and _DIGITS.match(value.strip()):
-        return int(value.strip())
-    return value if isinstance(value, int) and 0 <= value < 10**18 else None
-
-
 def _size(value: Any) -> int | None:
     """Bytes; None for 0, which the tool prints for what it cannot read, and for what is no size."""
-    size = _count(value)
-    return size if size and size < ABSURD_BYTES else None
+    return plausible(values.count(value))
 
 
 def _total(entry: dict[str, Any]) -> int | None:
     size = _size(entry.get("memory_physical_size_byte"))
     if size is not None:
         return size
-    match = _MIB.match((_text(entry.get("memory_physical_size")) or "").strip())
+    match = _MIB.match((values.text(entry.get("memory_physical_size")) or "").strip())
     return _size(int(match.group(1)) * MIB) if match else None
 
 
@@ -88,22 +62,21 @@ def _integrated(kind: str | None) -> bool | None:
 
 
 def _device(entry: dict[str, Any]) -> Device:
-    name = _text(entry.get("device_name"))
-    device = _HEX.match(_text(entry.get("pci_device_id")) or "")
+    name = values.text(entry.get("device_name"))
     total, free = _total(entry), _size(entry.get("memory_free_size_byte"))
     return Device(
-        number=_count(entry.get("device_id")),
+        number=values.count(entry.get("device_id")),
         name=None if name is None or _NO_NAME.match(name) else name,
-        address=pci.normal_address(_text(entry.get("pci_bdf_address"))),
-        device=f"{int(device.group(1), 16):04x}" if device else None,
-        uuid=_text(entry.get("uuid")),
-        driver=_text(entry.get("driver_version")),
+        address=pci.normal_address(values.text(entry.get("pci_bdf_address"))),
+        device=values.pci_device(entry.get("pci_device_id")),
+        uuid=values.text(entry.get("uuid")),
+        driver=values.text(entry.get("driver_version")),
         total=total,
         free=None if free is None or (total is not None and free > total) else free,
         # More tiles than any GPU has are no number of tiles.
-        tiles=min(_count(entry.get("number_of_tiles")) or 1, 64),
-        integrated=_integrated(_text(entry.get("device_type"))),
-        state=_text(entry.get("device_state")),
+        tiles=min(values.count(entry.get("number_of_tiles")) or 1, 64),
+        integrated=_integrated(values.text(entry.get("device_type"))),
+        state=values.text(entry.get("device_state")),
     )
 
 
@@ -111,14 +84,14 @@ def _entries(value: Any) -> tuple[list[dict[str, Any]], str | None]:
     """The objects of GPUs in what the tool answered, or its message."""
     if isinstance(value, dict):
         if isinstance(value.get("error"), str):
-            return [], f"xpu-smi: {value['error'][:MAX_TEXT]}"
+            return [], f"xpu-smi: {value['error'][: values.MAX_TEXT_CHARACTERS]}"
         if "device_list" not in value:
             known = any(key.startswith(("device_", "memory_", "pci_")) for key in value)
             return ([value], None) if known else ([], "xpu-smi answered without device_list")
         value = value["device_list"]
     if isinstance(value, list):
         return [entry for entry in value if isinstance(entry, dict)], None
-    return [], f"xpu-smi: {value[:MAX_TEXT] if isinstance(value, str) and value else 'no device discovered'}"
+    return [], f"xpu-smi: {values.text(value) or 'no device discovered'}"
 
 
 def parse_devices(text: str) -> tuple[list[Device], list[str]]:
@@ -141,20 +114,13 @@ def parse_devices(text: str) -> tuple[list[Device], list[str]]:
 
 def merge(first: Device, second: Device) -> Device:
     """What ``first`` says, and where it says nothing, what ``second`` says."""
-    values = {
+    known = {
         key: getattr(first, key) if getattr(first, key) is not None else getattr(second, key)
         for key in ("number", "name", "address", "device", "uuid", "driver", "total", "free", "integrated", "state")
     }
-    if values["total"] is not None and values["free"] is not None and values["free"] > values["total"]:
-        values["free"] = None
-    return Device(tiles=max(first.tiles, second.tiles), **values)
-
-
-def find_tool() -> str | None:
-    """Path of xpu-smi, also where a login shell of root does not look."""
-    # An empty entry of PATH means the current directory, whoever may write there.
-    folders = [*os.environ.get("PATH", "").split(os.pathsep), *SEARCH_PATH.split(os.pathsep)]
-    return shutil.which("xpu-smi", path=os.pathsep.join(folder for folder in folders if os.path.isabs(folder)))
+    if known["total"] is not None and known["free"] is not None and known["free"] > known["total"]:
+        known["free"] = None
+    return Device(tiles=max(first.tiles, second.tiles), **known)
 
 
 def _call(machine: record.Machine, *argv: str) -> tuple[list[Device], list[str], bool]:

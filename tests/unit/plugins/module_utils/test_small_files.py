@@ -49,3 +49,10 @@ def test_regular_file_is_read_up_to_the_limit(tmp_path):
     (tmp_path / "link").symlink_to(path)
     assert small_files.read_bytes(str(tmp_path / "link")) == b"12345"
     assert small_files.read_bytes(str(path), 2) == b"12"
+
+
+def test_text_of_what_may_not_be_there(tmp_path):
+    (tmp_path / "file").write_bytes(b"a\xffb\n")
+    assert small_files.read_text(str(tmp_path), "file") == "a\ufffdb\n"
+    for path in ((str(tmp_path), "none", "file"), (str(tmp_path),), ("/tmp/a\0b",)):
+        assert small_files.read_text(*path) == ""

@@ -13,9 +13,9 @@ from ansible_collections.relay.pool.plugins.module_utils.gpu import (
     amd_family,
     amd_join,
     amd_smi,
-    amd_tools,
     kfd,
     record,
+    tools,
 )
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures" / "amd"
@@ -115,7 +115,7 @@ class Box:
 def box(tmp_path, monkeypatch):
     made = Box(tmp_path)
     monkeypatch.setattr(
-        amd_tools, "find_tool", lambda name: f"/opt/{name}" if any(key[0] == name for key in made.answers) else None
+        tools, "find", lambda name: f"/opt/{name}" if any(key[0] == name for key in made.answers) else None
     )
     return made
 
@@ -142,7 +142,7 @@ def mib(number):
 def test_a_machine_without_amd_runs_nothing(box, monkeypatch):
     box.write("sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de")
     box.write("sys/bus/pci/devices/0000:01:00.0/class", "0x030000")
-    monkeypatch.setattr(amd_tools, "find_tool", lambda name: pytest.fail("a tool was looked for"))
+    monkeypatch.setattr(tools, "find", lambda name: pytest.fail("a tool was looked for"))
     assert box.read() == ([], [])
 
 
@@ -645,18 +645,6 @@ def test_parts_without_sizes(box):
 
 
 # The tools
-
-
-def test_tools_are_found_outside_of_the_path(monkeypatch, tmp_path):
-    tool = tmp_path / "amd-smi"
-    tool.write_text("#!/bin/sh\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", ":.:relative")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(amd_tools, "SEARCH_PATH", "/nowhere")
-    assert amd_tools.find_tool("amd-smi") is None
-    monkeypatch.setattr(amd_tools, "SEARCH_PATH", str(tmp_path))
-    assert amd_tools.find_tool("amd-smi") == str(tool)
 
 
 def test_rubbish_of_a_tool_is_a_message(box):

@@ -153,14 +153,14 @@ def test_a_process_that_has_ended_holds_nothing(tmp_path):
 @pytest.mark.parametrize("call", ["listdir", "open"])
 def test_a_process_that_may_not_be_looked_at_is_named(monkeypatch, tmp_path, error, call):
     root = proc(tmp_path, {1: [OLD_AMDGPU], 2: [OLD_AMDGPU.replace("id:\t9", "id:\t8")]})
-    module, real = (os, os.listdir) if call == "listdir" else (fdinfo, open)
+    real = getattr(os, call)
 
     def refuse(path, *args, **kwargs):
         if f"{os.sep}2{os.sep}" in str(path):
             raise error(1, "no")
         return real(path, *args, **kwargs)
 
-    monkeypatch.setattr(module, call, refuse, raising=False)
+    monkeypatch.setattr(os, call, refuse)
     held = fdinfo.read((1, 2), root)
     assert held.regions == {DGPU: {"vram": MIB}}
     assert held.unreadable == ((2,) if error is PermissionError else ())

@@ -9,7 +9,7 @@ import pathlib
 
 import pytest
 from ansible_collections.relay.pool.plugins.module_utils import command
-from ansible_collections.relay.pool.plugins.module_utils.gpu import intel, intel_sysfs, record, xpu_smi
+from ansible_collections.relay.pool.plugins.module_utils.gpu import intel, intel_sysfs, record, tools, xpu_smi
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures" / "intel"
 MIB = 1024 * 1024
@@ -69,7 +69,7 @@ def probe(sys_tree, monkeypatch):
             answer = answers.get(" ".join(argv[1:]), "")
             return answer if isinstance(answer, command.Result) else command.Result(0, answer, "", None)
 
-        monkeypatch.setattr(xpu_smi, "find_tool", lambda: None if answers is None else TOOL)
+        monkeypatch.setattr(tools, "find", lambda name: None if answers is None else TOOL)
         machine = record.Machine(run=fake, sys_root=str(sys_tree.root), own_pids=own_pids, proc_root=str(proc_root))
         gpus, messages = intel.read_gpus(machine)
         run.calls = calls
@@ -516,15 +516,3 @@ def test_own_memory(probe, sys_tree, tmp_path):
         (folder / str(number)).write_text(lines)
     gpus, _messages = probe(own_pids=(70,), proc_root=tmp_path / "proc")
     assert [(g["bus_id"], g["memory_own_bytes"]) for g in gpus] == [(B580, 4 * MIB), (UHD, 0)]
-
-
-def test_tool_is_found_outside_of_the_path(monkeypatch, tmp_path):
-    tool = tmp_path / "xpu-smi"
-    tool.write_text("#!/bin/sh\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", ":.:relative")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(xpu_smi, "SEARCH_PATH", "/nowhere")
-    assert xpu_smi.find_tool() is None
-    monkeypatch.setattr(xpu_smi, "SEARCH_PATH", str(tmp_path))
-    assert xpu_smi.find_tool() == str(tool)

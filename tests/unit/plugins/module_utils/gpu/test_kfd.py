@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.relay.pool.plugins.module_utils.gpu import kfd
+from ansible_collections.relay.pool.plugins.module_utils.gpu import kfd, pci
 
 GIB = 1 << 30
 
@@ -82,7 +82,7 @@ def test_a_node():
         device="744c",
         memory_total=20 * GIB,
     )
-    assert node.slot == "0000:03:00"
+    assert pci.slot(node.address) == "0000:03:00"
 
 
 def test_both_kinds_of_memory_are_the_gpus():

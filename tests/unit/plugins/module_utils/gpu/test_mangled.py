@@ -18,7 +18,6 @@ from ansible_collections.relay.pool.plugins.module_utils import command, cpu, da
 from ansible_collections.relay.pool.plugins.module_utils.gpu import (
     amd,
     amd_smi,
-    amd_tools,
     apple,
     bandwidth,
     fdinfo,
@@ -32,6 +31,7 @@ from ansible_collections.relay.pool.plugins.module_utils.gpu import (
     nvidia_xml,
     record,
     rocm_smi,
+    tools,
     visible,
     xpu_smi,
 )
@@ -39,11 +39,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures"
-TOOLS = {
-    "nvidia": [(nvidia, "find_tool", lambda: "/usr/bin/nvidia-smi")],
-    "amd": [(amd_tools, "find_tool", lambda name: f"/usr/bin/{name}")],
-    "intel": [(xpu_smi, "find_tool", lambda: "/usr/bin/xpu-smi")],
-}
 PROBES = {"nvidia": nvidia.read_gpus, "amd": amd.read_gpus, "intel": intel.read_gpus}
 GIB = 1 << 30
 MEMINFO = {"MemTotal": 125 * GIB, "MemAvailable": 118 * GIB}
@@ -187,15 +182,10 @@ def read(vendor: str, said: dict[str, tuple], sys_root: str = "/nonexistent") ->
         return command.Result(2, "", "unknown option", "ended with 2: unknown option")
 
     machine = record.Machine(meminfo=MEMINFO, own_pids=(7,), run=run, sys_root=sys_root, proc_root="/nonexistent")
-    patches = [mock.patch.object(*patch) for patch in TOOLS[vendor]]
-    patches.append(mock.patch.object(gather, "PROBES", ((vendor, PROBES[vendor]),)))
-    for patch in patches:
-        patch.start()
-    try:
+    with mock.patch.object(tools, "find", lambda name: f"/usr/bin/{name}"), mock.patch.object(
+        gather, "PROBES", ((vendor, PROBES[vendor]),)
+    ):
         return gather.read_gpus(machine, 60.0, {}, lambda probe, function, fallback: function(), lambda *said: None)
-    finally:
-        for patch in patches:
-            patch.stop()
 
 
 def check(gpus: list[dict]) -> None:

@@ -8,7 +8,7 @@ import time
 
 import pytest
 from ansible_collections.relay.pool.plugins.module_utils import command
-from ansible_collections.relay.pool.plugins.module_utils.gpu import nvidia, nvidia_pci, record
+from ansible_collections.relay.pool.plugins.module_utils.gpu import nvidia, nvidia_pci, record, tools
 
 MIB = 1024 * 1024
 FIXTURES = pathlib.Path(__file__).parent / "fixtures" / "nvidia"
@@ -95,7 +95,7 @@ def read(monkeypatch, tmp_path):
     """Read the GPUs of a machine with this nvidia-smi and these (address, driver) on its PCI bus."""
 
     def do(run, *devices, pids=(), tool=TOOL, **known):
-        monkeypatch.setattr(nvidia, "find_tool", lambda: tool)
+        monkeypatch.setattr(tools, "find", lambda name: tool)
         root = pci_tree(tmp_path / "sys", *devices)
         return nvidia.read_gpus(record.Machine(meminfo=MEMINFO, own_pids=pids, run=run, sys_root=root, **known))
 
@@ -673,23 +673,6 @@ def test_index_of_a_gpu_that_only_the_bus_shows(read, rows, buses, indexes):
     assert {gpu["bus_id"][5:7]: gpu["index"] for gpu in gpus if not gpu["placeable"]} == indexes
     known = [gpu["index"] for gpu in gpus if gpu["index"] is not None]
     assert known == sorted(known)
-
-
-@pytest.mark.parametrize("path", [None, "", ":", ".", "relative"])
-def test_no_tool_is_taken_from_the_current_directory(tmp_path, monkeypatch, path):
-    for folder in (tmp_path, tmp_path / "relative"):
-        folder.mkdir(exist_ok=True)
-        (folder / "nvidia-smi").write_text("#!/bin/sh\n")
-        (folder / "nvidia-smi").chmod(0o755)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(nvidia, "SEARCH_PATH", "/nonexistent")
-    if path is None:
-        monkeypatch.delenv("PATH")
-    else:
-        monkeypatch.setenv("PATH", path)
-    assert nvidia.find_tool() is None
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert nvidia.find_tool() == str(tmp_path / "nvidia-smi")
 
 
 def test_real_tool_that_hangs_with_a_child_on_its_pipe(tmp_path, monkeypatch):
