@@ -65,9 +65,10 @@ def parse_ip_json(text: str) -> list[tuple[str, str, int]]:
     if not isinstance(links, list):
         raise ValueError("ip -j addr did not print a list")
     for link in links:
-        for info in link.get("addr_info", []):
+        name = link.get("ifname")
+        for info in link.get("addr_info", []) if name else []:
             if info.get("family") == "inet" and info.get("local") and not info["local"].startswith("127."):
-                found.append((link.get("ifname", ""), info["local"], int(info.get("prefixlen", 32))))
+                found.append((name, info["local"], int(info.get("prefixlen", 32))))
     return found
 
 

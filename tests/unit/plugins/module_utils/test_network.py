@@ -127,6 +127,7 @@ IP_JSON = json.dumps(
             ],
         },
         {"ifname": "down0"},
+        {"addr_info": [{"family": "inet", "local": "10.0.0.26", "prefixlen": 24}]},
         {},
     ]
 )
