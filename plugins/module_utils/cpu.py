@@ -11,6 +11,7 @@ import platform
 from typing import Any
 
 from ansible_collections.relay.pool.plugins.module_utils import darwin
+from ansible_collections.relay.pool.plugins.module_utils.sizes import digits
 from ansible_collections.relay.pool.plugins.module_utils.small_files import read_text
 
 # x86 says "model name"; some ARM and RISC-V kernels say one of the others, or nothing.
@@ -28,7 +29,7 @@ def parse_cpuinfo(text: str) -> tuple[str | None, int, int]:
         key, value = key.strip(), value.strip()
         if not colon:
             continue
-        if key == "processor" and value.isdigit():
+        if key == "processor" and digits(value) is not None:
             threads += 1
             package = ""
         elif key == "physical id":

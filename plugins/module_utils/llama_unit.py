@@ -9,6 +9,7 @@ import re
 from typing import Any, Callable
 
 from ansible_collections.relay.pool.plugins.module_utils import command, llama_log, units
+from ansible_collections.relay.pool.plugins.module_utils.sizes import digits
 
 # A pool that has served for weeks logs much; what is read for buffers stands at the start of the invocation.
 HEAD_BYTES = 8 * 1024 * 1024
@@ -31,12 +32,11 @@ def describe_unit(
     if not shown:
         return None, messages[0] if messages else None
     properties = shown[0]
-    restarts = properties.get("NRestarts", "0")
     return {
         "active": properties.get("ActiveState") == "active",
         "sub_state": properties.get("SubState", ""),
         "main_pid": units.main_pid(properties),
-        "n_restarts": int(restarts) if restarts.isdigit() else 0,
+        "n_restarts": digits(properties.get("NRestarts", "")) or 0,
         "invocation_id": properties.get("InvocationID") or None,
     }, None
 

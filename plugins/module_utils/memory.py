@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 
 from ansible_collections.relay.pool.plugins.module_utils import darwin
+from ansible_collections.relay.pool.plugins.module_utils.sizes import digits
 from ansible_collections.relay.pool.plugins.module_utils.small_files import read_text
 
 # A v1 group without a limit shows the largest page-aligned 64-bit number.
@@ -20,8 +21,9 @@ def parse_meminfo(text: str) -> dict[str, int]:
     for line in text.splitlines():
         name, _colon, rest = line.partition(":")
         parts = rest.split()
-        if parts and parts[0].isdigit():
-            values[name.strip()] = int(parts[0]) * (1024 if parts[1:] == ["kB"] else 1)
+        number = digits(parts[0]) if parts else None
+        if number is not None:
+            values[name.strip()] = number * (1024 if parts[1:] == ["kB"] else 1)
     return values
 
 
@@ -31,8 +33,8 @@ def read_meminfo(proc: str = "/proc") -> dict[str, int]:
 
 
 def _number(folder: str, name: str) -> int | None:
-    text = read_text(folder, name).strip()
-    return int(text) if text.isdigit() and int(text) < UNLIMITED else None
+    number = digits(read_text(folder, name).strip())
+    return number if number is not None and number < UNLIMITED else None
 
 
 def _reclaimable(folder: str, names: tuple[str, str]) -> int:
@@ -40,8 +42,8 @@ def _reclaimable(folder: str, names: tuple[str, str]) -> int:
     total = 0
     for line in read_text(folder, "memory.stat").splitlines():
         name, _space, value = line.partition(" ")
-        if name in names and value.isdigit():
-            total += int(value)
+        if name in names:
+            total += digits(value) or 0
     return total
 
 

@@ -11,6 +11,7 @@ from datetime import datetime, timezone
 from typing import Any, Callable, Iterable, Sequence
 
 from ansible_collections.relay.pool.plugins.module_utils import command, sockets
+from ansible_collections.relay.pool.plugins.module_utils.sizes import digits
 
 PROPERTIES = (
     "Id",
@@ -55,10 +56,8 @@ def start_time(properties: dict[str, str]) -> float | None:
             return parsed.replace(tzinfo=timezone.utc).timestamp()
         except ValueError:
             pass
-    monotonic = properties.get("ExecMainStartTimestampMonotonic", "")
-    if monotonic.isdigit() and int(monotonic) > 0:
-        return time.time() - (time.monotonic() - int(monotonic) / 1e6)
-    return None
+    monotonic = digits(properties.get("ExecMainStartTimestampMonotonic", ""))
+    return time.time() - (time.monotonic() - monotonic / 1e6) if monotonic else None
 
 
 def file_time(properties: dict[str, str]) -> float | None:
@@ -93,8 +92,7 @@ def show(
 
 
 def main_pid(properties: dict[str, str]) -> int | None:
-    text = properties.get("MainPID", "0")
-    return int(text) if text.isdigit() and int(text) > 0 else None
+    return digits(properties.get("MainPID", "")) or None
 
 
 def processes(pid: int | None, proc: str = "/proc") -> list[int]:
@@ -127,14 +125,13 @@ def describe(
     """One entry of ``relay_node.units``."""
     pid = main_pid(properties)
     started, changed = start_time(properties), file_time(properties)
-    restarts = properties.get("NRestarts", "0")
     return {
         "name": properties.get("Id", ""),
         "active": properties.get("ActiveState") == "active",
         "sub_state": properties.get("SubState", ""),
         "main_pid": pid,
         "argv": read_argv(pid, proc),
-        "n_restarts": int(restarts) if restarts.isdigit() else 0,
+        "n_restarts": digits(properties.get("NRestarts", "")) or 0,
         "started_before_unit_file": pid is not None and None not in (started, changed) and started < changed,
         "established": sockets.established_peers(pids, tcp, proc),
     }

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Any, Mapping, NamedTuple
 
+from ansible_collections.relay.pool.plugins.module_utils.sizes import digits
+
 
 class Backend(NamedTuple):
     """What llama.cpp calls a vendor's GPUs, and the variable that says which of them a process sees."""
@@ -38,8 +40,9 @@ def _asked_for(gpus: list[dict[str, Any]], value: str) -> list[dict[str, Any]]:
     """
     chosen: list[dict[str, Any]] = []
     for word in (part.strip() for part in value.split(",")):
-        if word.isdigit():
-            matches = [g for g in gpus if g["partition_of"] is None and g["index"] == int(word)]
+        number = digits(word)
+        if number is not None:
+            matches = [g for g in gpus if g["partition_of"] is None and g["index"] == number]
         else:
             matches = [g for g in gpus if word and (g["uuid"] or "").startswith(word)]
         if len(matches) != 1 or matches[0] in chosen:

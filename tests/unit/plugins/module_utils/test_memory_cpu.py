@@ -37,6 +37,16 @@ def test_meminfo_units():
     assert memory.parse_meminfo(MEMINFO) == {"MemTotal": 16 * GIB, "MemAvailable": 8 * GIB, "HugePages_Total": 7}
 
 
+@pytest.mark.parametrize("number", ["\u00b2", "\u0663", "9" * 5000, "1.5", "-1"])
+def test_what_is_no_number_is_left_out(machine, number):
+    assert memory.parse_meminfo(f"MemTotal: {number} kB\nMemFree: 1 kB\n") == {"MemFree": 1024}
+    machine("cgroup/memory.max", number)
+    machine("cgroup/memory.limit_in_bytes", f"{GIB}\n")
+    machine("cgroup/memory.usage_in_bytes", number)
+    machine("cgroup/memory.stat", f"total_inactive_file {number}\n")
+    assert machine.read() == (GIB, GIB)
+
+
 def test_no_limit(machine):
     machine("cgroup/memory.max", "max\n")
     machine("cgroup/memory.current", 3 * GIB)

@@ -161,3 +161,11 @@ def test_established_peers_are_those_of_the_processes(tmp_path):
     ]
     entry = units.describe(units.parse_show(SHOW)[0], [70], tcp, str(tmp_path))
     assert entry["established"] == ["10.0.0.24:50052"]
+
+
+@pytest.mark.parametrize("number", ["\u00b2", "9" * 5000, "-1", ""])
+def test_numbers_that_are_none(number, tmp_path):
+    properties = {"MainPID": number, "NRestarts": number, "ExecMainStartTimestampMonotonic": number}
+    assert units.start_time(properties) is None
+    entry = units.describe(properties, [], [], str(tmp_path))
+    assert (entry["main_pid"], entry["n_restarts"]) == (None, 0)

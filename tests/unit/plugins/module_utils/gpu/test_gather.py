@@ -83,6 +83,8 @@ def test_names(monkeypatch, gpus, expected):
         ("GPU-", [None, None, None]),
         ("1,1", [None, "CUDA0", None]),
         ("-1", [None, None, None]),
+        ("\u00b2", [None, None, None]),
+        ("9" * 5000, [None, None, None]),
         ("", [None, None, None]),
         # A process sees one MIG device and nothing beside it.
         ("MIG-7,0", [None, None, "CUDA0"]),
