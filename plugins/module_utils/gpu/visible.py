@@ -3,49 +3,69 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The names that llama.cpp gives to GPUs, and the environment under which it gives them.
 
-CUDA, HIP and Level Zero number what they see. A GPU that no process may use (lost, split by MIG, in use by somebody
-who has it for himself) makes them number otherwise than the vendor's tool, or fail; so it is hidden from them by the
-vendor's variable, and the numbers count what is left.
+CUDA and HIP number what they see. A GPU that no process may use (lost, split by MIG, in use by somebody who has it for
+himself) makes them number otherwise than the vendor's tool, or fail; so it is hidden from them by the vendor's
+variable, and the numbers count what is left.
 """
 
 from __future__ import annotations
 
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Mapping, NamedTuple, Sequence
 
 from ansible_collections.relay.pool.plugins.module_utils.sizes import digits
 
 
+class Hiding(NamedTuple):
+    """Variables by which a user may have hidden some GPUs from a runtime: the first of them that is set holds."""
+
+    names: tuple[str, ...]
+    # Whether an empty value hides all, or is none.
+    empty_hides: bool = True
+
+
 class Backend(NamedTuple):
-    """What llama.cpp calls a vendor's GPUs, and the variable that says which of them a process sees."""
+    """What llama.cpp calls a vendor's GPUs, and how a process is told which of them it sees.
+
+    ``variable`` is what the plan sets. ``hiding`` is by runtime, the lowest first: each numbers what the one below it
+    shows.
+    """
 
     prefix: str
     variable: str | None
-    # Further ones by which a user may have hidden some.
-    others: tuple[str, ...] = ()
+    hiding: tuple[Hiding, ...] = ()
 
 
 BACKENDS = {
-    "nvidia": Backend("CUDA", "CUDA_VISIBLE_DEVICES"),
-    "amd": Backend("ROCm", "ROCR_VISIBLE_DEVICES", ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")),
-    # Level Zero has no such list of ids: a GPU keeps its place.
+    "nvidia": Backend("CUDA", "CUDA_VISIBLE_DEVICES", (Hiding(("CUDA_VISIBLE_DEVICES",)),)),
+    "amd": Backend(
+        "ROCm",
+        "ROCR_VISIBLE_DEVICES",
+        (
+            Hiding(("ROCR_VISIBLE_DEVICES",)),
+            Hiding(("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"), empty_hides=False),
+        ),
+    ),
+    # ZE_AFFINITY_MASK takes no identifiers, and a GPU that is not used keeps no other from working: none is hidden.
     "intel": Backend("SYCL", None),
     "apple": Backend("MTL", None),
 }
 
 
-def _asked_for(gpus: list[dict[str, Any]], value: str) -> list[dict[str, Any]]:
-    """The GPUs that the user's value names, in its order.
+def _asked_for(
+    numbered: Mapping[int, dict[str, Any]], gpus: Sequence[dict[str, Any]], value: str
+) -> list[dict[str, Any]]:
+    """Those of the GPUs that the user's value names, by number or by the first letters of the uuid, in its order.
 
     Like the runtimes, it ends at the first word that names none, and a MIG device is the only one that is seen.
     """
     chosen: list[dict[str, Any]] = []
     for word in (part.strip() for part in value.split(",")):
         number = digits(word)
-        if number is not None:
-            matches = [g for g in gpus if g["partition_of"] is None and g["index"] == number]
-        else:
+        if number is None:
             matches = [g for g in gpus if word and (g["uuid"] or "").startswith(word)]
-        if len(matches) != 1 or matches[0] in chosen:
+        else:
+            matches = [numbered[number]] if number in numbered else []
+        if len(matches) != 1 or any(matches[0] is gpu for gpu in chosen):
             break
         chosen += matches
         if matches[0]["partition_of"] is not None:
@@ -53,21 +73,32 @@ def _asked_for(gpus: list[dict[str, Any]], value: str) -> list[dict[str, Any]]:
     return chosen
 
 
+def _obey(hiding: Sequence[Hiding], gpus: list[dict[str, Any]], environment: Mapping[str, str]) -> list | None:
+    """What the user's environment leaves to see, in the order in which it is numbered; None where it says nothing."""
+    seen, numbered, said = gpus, {gpu["index"]: gpu for gpu in gpus if gpu["index"] is not None}, False
+    for names, empty_hides in hiding:
+        name = next((name for name in names if name in environment and (environment[name] or empty_hides)), None)
+        if name is None:
+            continue
+        said = True
+        chosen = _asked_for(numbered, seen, environment[name])
+        for gpu in seen:
+            if not any(gpu is other for other in chosen):
+                gpu.update(placeable=False, reason=f"{name}={environment[name]} in relay_environment hides it")
+        seen, numbered = chosen, dict(enumerate(chosen))
+    return seen if said else None
+
+
 def name_devices(vendor: str, gpus: list[dict[str, Any]], environment: Mapping[str, str] | None = None) -> None:
     """Set ``device`` and ``visible_devices`` of the vendor's GPUs, which are in the order of their indexes.
 
     ``environment`` is that of the pool's services: where the user set the vendor's variable, it holds.
     """
-    prefix, variable, others = BACKENDS[vendor]
-    given = [(name, (environment or {})[name]) for name in (variable, *others) if name in (environment or {})]
-    if given:
-        name, value = given[0]
-        chosen = _asked_for(gpus, value)
-        for number, gpu in enumerate(chosen):
+    prefix, variable, hiding = BACKENDS[vendor]
+    left = _obey(hiding, gpus, environment or {})
+    if left is not None:
+        for number, gpu in enumerate(left):
             gpu["device"] = f"{prefix}{number}"
-        for gpu in gpus:
-            if not any(gpu is other for other in chosen):
-                gpu.update(placeable=False, reason=f"{name}={value} in relay_environment hides it")
         return
     whole = [g for g in gpus if g["partition_of"] is None]
     seen = [g for g in whole if g["placeable"]]

@@ -106,6 +106,29 @@ def test_hip_is_obeyed_too_and_other_vendors_variables_are_not(monkeypatch):
     assert "HIP_VISIBLE_DEVICES=1" in found[1]["reason"]
 
 
+@pytest.mark.parametrize(
+    ("environment", "devices", "hidden_by"),
+    [
+        # HIP counts what the runtime below it shows.
+        ({"ROCR_VISIBLE_DEVICES": "1,2", "HIP_VISIBLE_DEVICES": "1"}, [None, None, "ROCm0"], ["ROCR", "HIP"]),
+        ({"ROCR_VISIBLE_DEVICES": "2,0", "HIP_VISIBLE_DEVICES": "1,0"}, ["ROCm0", None, "ROCm1"], ["ROCR"]),
+        ({"ROCR_VISIBLE_DEVICES": "2,0", "CUDA_VISIBLE_DEVICES": "2"}, [None, None, None], ["CUDA", "ROCR", "CUDA"]),
+        ({"ROCR_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "0"}, [None, None, None], ["ROCR"] * 3),
+        # HIP takes an empty value for none, and its own variable before CUDA's.
+        ({"HIP_VISIBLE_DEVICES": ""}, ["ROCm0", "ROCm1", "ROCm2"], []),
+        ({"HIP_VISIBLE_DEVICES": "", "CUDA_VISIBLE_DEVICES": "1"}, [None, "ROCm0", None], ["CUDA", "CUDA"]),
+        ({"HIP_VISIBLE_DEVICES": "0", "CUDA_VISIBLE_DEVICES": "1"}, ["ROCm0", None, None], ["HIP", "HIP"]),
+        ({"HIP_VISIBLE_DEVICES": "GPU-b"}, [None, "ROCm0", None], ["HIP", "HIP"]),
+    ],
+)
+def test_both_runtimes_of_amd_are_obeyed(monkeypatch, environment, devices, hidden_by):
+    gpus = [record.new("amd", index, uuid=f"GPU-{letter * 16}") for index, letter in enumerate("abc")]
+    found = gpus_of(monkeypatch, *gpus, environment=environment)
+    assert [gpu["device"] for gpu in found] == devices
+    assert [gpu["reason"].partition("_")[0] for gpu in found if not gpu["placeable"]] == hidden_by
+    assert {gpu["visible_devices"] for gpu in found} == {None}
+
+
 def test_an_integrated_gpu_beside_a_discrete_one_is_left_alone(monkeypatch):
     igpu = record.new("amd", 1, integrated=True, unified_memory=True)
     found = gpus_of(monkeypatch, record.new("amd", 0), igpu)
