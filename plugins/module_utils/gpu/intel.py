@@ -3,15 +3,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Intel GPUs: what the PCI bus shows, what ``xpu-smi`` says of it, and what the kernel's drivers show.
 
-``index`` is the number that Level Zero, and so llama.cpp's SYCL backend, gives to a GPU: the discrete ones in PCI order
-(that of the addresses), then the integrated one. xpu-smi counts the integrated GPU first where that has the lower
-address, so its numbers are taken only where it gives no address.
+``index`` is the number that llama.cpp's SYCL back end gives to a GPU. It begins with the first one of Level Zero, whose
+order is that of the PCI addresses with the integrated GPU last, and goes on with the one that has most execution units.
+xpu-smi counts the integrated GPU first where that has the lower address, so its numbers are taken only where it gives
+no address.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 from ansible_collections.relay.pool.plugins.module_utils.gpu import fdinfo, intel_sysfs, pci, record, tools, xpu_smi
 
@@ -41,6 +42,10 @@ UNLISTED = f"xpu-smi does not list it: look for {{driver}} in the kernel log, or
 NO_TOTAL = f"xpu-smi does not know its memory: {_STATE_IT}"
 NO_FREE = "its free memory is not known: run as root, install xpu-smi, or state memory_free_bytes in relay_overrides"
 NO_FREE_TOOL = "xpu-smi does not know its free memory: state memory_free_bytes in relay_overrides"
+NO_PLACE = (
+    "llama.cpp numbers Intel GPUs of different kinds by their execution units, and xpu-smi does not say how many each "
+    "has: state device, as llama-server --list-devices shows it, and placeable: true in relay_overrides"
+)
 NO_NUMBER = "xpu-smi gives it neither a number nor an address, so that no process can be told to use it"
 TILES = (
     "it has {tiles} tiles, each of which Level Zero shows as a device of its own with its part of the memory: set "
@@ -106,14 +111,24 @@ def _no_memory(controller: pci.PciDevice | None, seen: xpu_smi.Device | None, sa
     return NO_TOTAL
 
 
+class Row(NamedTuple):
+    """A GPU on its way into the list. ``device`` is the PCI device, ``counted``: Level Zero shows it to processes."""
+
+    gpu: dict[str, Any]
+    device: str | None
+    counted: bool
+    number: int | None
+    execution_units: int | None
+
+
 def _gpu(
     machine: record.Machine,
     controller: pci.PciDevice | None,
     seen: xpu_smi.Device | None,
     said: str,
     missing: bool,
-) -> tuple[dict[str, Any], bool]:
-    """One GPU without its index, and whether Level Zero counts it.
+) -> Row:
+    """One GPU without its index.
 
     ``said`` is the tool's message when it failed, ``missing``: there is no tool. What has its driver is taken for
     counted, unless xpu-smi, which asks Level Zero, lists other GPUs and not this one.
@@ -149,18 +164,32 @@ def _gpu(
         record.refuse(gpu, _no_memory(controller, seen, said, missing))
     elif free is None:
         gpu["reason"] = NO_FREE if missing else NO_FREE_TOOL
-    return gpu, counted
+    return Row(gpu, device, counted, seen.number if seen else None, seen.execution_units if seen else None)
 
 
-def _set_indexes(rows: list[tuple[dict[str, Any], bool, int | None]]) -> None:
-    """Number the GPUs, which are in Level Zero's order; each comes with whether it counts and xpu-smi's number."""
-    addresses = all(gpu["bus_id"] for gpu, _counted, _number in rows)
-    count = 0
-    for gpu, counted, number in rows:
-        gpu["index"] = (count if counted else None) if addresses else number
-        count += counted
-        if gpu["index"] is None and gpu["placeable"]:
-            record.refuse(gpu, NO_NUMBER)
+def _numbered(rows: list[Row]) -> list[dict[str, Any]]:
+    """The GPUs with their indexes, those that count in the order of these; the rows are in Level Zero's order."""
+    if not all(row.gpu["bus_id"] for row in rows):
+        for row in rows:
+            row.gpu["index"] = row.number
+            if row.number is None and row.gpu["placeable"]:
+                record.refuse(row.gpu, NO_NUMBER)
+        return [row.gpu for row in rows]
+    counted = [row for row in rows if row.counted]
+    later = [row for row in counted[1:] if not row.gpu["integrated"]]
+    unplaced: list[Row] = []
+    if len({row.device for row in later}) > 1:
+        unplaced = later if any(row.execution_units is None for row in later) else []
+        later = sorted(later, key=lambda row: -(row.execution_units or 0))
+    # The integrated one, of which xpu-smi is not asked, is taken for the smallest.
+    ordered = counted[:1] + later + [row for row in counted[1:] if row.gpu["integrated"]]
+    for index, row in enumerate(ordered):
+        row.gpu["index"] = index
+    for row in unplaced:
+        row.gpu["index"] = None
+        record.refuse(row.gpu, NO_PLACE)
+    places = iter(ordered)
+    return [(next(places) if row.counted else row).gpu for row in rows]
 
 
 def read_gpus(machine: record.Machine) -> tuple[list[dict[str, Any]], list[str]]:
@@ -182,18 +211,10 @@ def read_gpus(machine: record.Machine) -> tuple[list[dict[str, Any]], list[str]]
     said = "" if seen else next((message for message in messages if message), "")
 
     by_address = {device.address: device for device in seen if device.address}
-    pairs = [
-        (controllers.get(address), by_address.get(address))
-        for address in sorted(set(controllers) | {address for address in by_address if address})
-    ]
+    pairs = [(controllers.get(address), by_address.get(address)) for address in sorted({*controllers, *by_address})]
     pairs += [(None, device) for device in seen if not device.address]
-    rows = []
-    for controller, device in pairs:
-        gpu, counted = _gpu(machine, controller, device, said, tool is None)
-        rows.append((gpu, counted, device.number if device else None))
-    rows.sort(key=lambda row: row[0]["integrated"])
-    _set_indexes(rows)
-    gpus = [row[0] for row in rows]
+    rows = [_gpu(machine, controller, device, said, tool is None) for controller, device in pairs]
+    gpus = _numbered(sorted(rows, key=lambda row: row.gpu["integrated"]))
 
     if machine.own_pids:
         held = fdinfo.own_bytes(machine.own_pids, machine.proc_root)

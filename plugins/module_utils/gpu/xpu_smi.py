@@ -10,7 +10,7 @@ all of one. Most numbers are texts, and what is not known is "N/A", "", "0" or "
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Collection
 
 from ansible_collections.relay.pool.plugins.module_utils.gpu import pci, record, tool_json, values
@@ -36,6 +36,7 @@ class Device:
     total: int | None = None
     free: int | None = None
     tiles: int = 1
+    execution_units: int | None = None
     integrated: bool | None = None
     state: str | None = None
 
@@ -51,6 +52,13 @@ def _total(entry: dict[str, Any]) -> int | None:
         return size
     match = _MIB.match((values.text(entry.get("memory_physical_size")) or "").strip())
     return _size(int(match.group(1)) * MIB) if match else None
+
+
+def _execution_units(entry: dict[str, Any]) -> int | None:
+    """How many the GPU has in all; some versions only tell how they are divided."""
+    names = ("number_of_slices", "number_of_sub_slices_per_slice", "number_of_eus_per_sub_slice")
+    slices, sub_slices, units = (values.count(entry.get(name)) or 0 for name in names)
+    return values.count(entry.get("number_of_eus")) or slices * sub_slices * units or None
 
 
 def _integrated(kind: str | None) -> bool | None:
@@ -75,6 +83,7 @@ def _device(entry: dict[str, Any]) -> Device:
         free=None if free is None or (total is not None and free > total) else free,
         # More tiles than any GPU has are no number of tiles.
         tiles=min(values.count(entry.get("number_of_tiles")) or 1, 64),
+        execution_units=_execution_units(entry),
         integrated=_integrated(values.text(entry.get("device_type"))),
         state=values.text(entry.get("device_state")),
     )
@@ -115,12 +124,13 @@ def parse_devices(text: str) -> tuple[list[Device], list[str]]:
 def merge(first: Device, second: Device) -> Device:
     """What ``first`` says, and where it says nothing, what ``second`` says."""
     known = {
-        key: getattr(first, key) if getattr(first, key) is not None else getattr(second, key)
-        for key in ("number", "name", "address", "device", "uuid", "driver", "total", "free", "integrated", "state")
+        field.name: getattr(second if getattr(first, field.name) is None else first, field.name)
+        for field in fields(Device)
     }
+    known["tiles"] = max(first.tiles, second.tiles)
     if known["total"] is not None and known["free"] is not None and known["free"] > known["total"]:
         known["free"] = None
-    return Device(tiles=max(first.tiles, second.tiles), **known)
+    return Device(**known)
 
 
 def _call(machine: record.Machine, *argv: str) -> tuple[list[Device], list[str], bool]:

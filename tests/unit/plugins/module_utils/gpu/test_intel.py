@@ -305,6 +305,51 @@ def test_integrated_and_two_discrete(probe, sys_tree):
     assert gpus[0]["source"] == "xpu-smi"
 
 
+def three(*cards):
+    """What xpu-smi says of cards in PCI order, each of (PCI device, what is said of its execution units)."""
+    memory = {"memory_physical_size_byte": "1000", "memory_free_size_byte": "900"}
+    entries = [
+        {"device_id": n, "pci_bdf_address": f"0000:0{n + 3}:00.0", "pci_device_id": f"0x{device}", **memory, **units}
+        for n, (device, units) in enumerate(cards)
+    ]
+    return {"discovery -j": json.dumps({"device_list": entries})}
+
+
+def slices(number):
+    return {"number_of_slices": str(number), "number_of_sub_slices_per_slice": 4, "number_of_eus_per_sub_slice": "16"}
+
+
+@pytest.mark.parametrize(
+    ("cards", "expected"),
+    [
+        # llama.cpp begins with the first of Level Zero, and goes on with the one of most execution units.
+        (
+            [("56a5", {"number_of_eus": "128"}), ("e20b", {"number_of_eus": 160}), ("56a0", {"number_of_eus": 512})],
+            [("0000:03:00.0", 0), ("0000:05:00.0", 1), ("0000:04:00.0", 2)],
+        ),
+        (
+            [("e20b", {}), ("56a5", slices(2)), ("56a0", slices(8))],
+            [("0000:03:00.0", 0), ("0000:05:00.0", 1), ("0000:04:00.0", 2)],
+        ),
+        # Those of one kind have as many, whatever that is.
+        ([("56a5", {}), ("56a0", {}), ("56a0", {})], [("0000:03:00.0", 0), ("0000:04:00.0", 1), ("0000:05:00.0", 2)]),
+        ([("56a5", {}), ("56a0", {})], [("0000:03:00.0", 0), ("0000:04:00.0", 1)]),
+    ],
+)
+def test_order_of_several(probe, cards, expected):
+    gpus, messages = probe(three(*cards))
+    assert messages == []
+    assert [(g["bus_id"], g["index"]) for g in gpus] == expected
+    assert all(g["placeable"] for g in gpus)
+
+
+@pytest.mark.parametrize("unknown", [{}, {"number_of_eus": "N/A"}, {**slices(2), "number_of_slices": "0"}])
+def test_order_of_several_that_is_not_known(probe, unknown):
+    gpus, _messages = probe(three(("56a5", {}), ("e20b", {"number_of_eus": 160}), ("56a0", unknown)))
+    assert [(g["index"], g["placeable"]) for g in gpus] == [(0, True), (None, False), (None, False)]
+    assert "execution units" in gpus[1]["reason"]
+
+
 def test_list_that_has_everything_is_asked_once(probe):
     # As xpu-smi of an older version lists a card, without number and address.
     entry = {
