@@ -13,8 +13,8 @@ description:
   - Reads GPUs, memory, CPU, addresses, links, units and listeners of a machine into RV(ansible_facts.relay_node).
   - A number that cannot be read is null with a reason. A probe that breaks becomes an entry in
     RV(ansible_facts.relay_node.errors), never a failed task.
-  - Needs no root. Without it, the process behind another user's socket stays null, and the connections of units are
-    empty.
+  - Needs no root. Without it, the process behind another user's socket stays null, the connections of units are
+    empty, and of some GPUs neither the memory nor the pool's share of it can be read.
 author:
   - relay.pool contributors (@relay-pool)
 extends_documentation_fragment:
@@ -45,7 +45,7 @@ options:
     default: ''
   route_to:
     description:
-      - IPv4 address of the machine that is talked to. RPC traffic takes the source address of the route there.
+      - IPv4 address or name of the machine that is talked to. RPC traffic takes the source address of the route there.
       - Not used when O(rpc_address), O(rpc_interface) or O(rpc_subnet) is given.
     type: str
     default: ''
@@ -94,7 +94,8 @@ options:
         elements: dict
         suboptions:
           index:
-            description: Index of the GPU among those of its vendor, as the vendor's tool counts them.
+            description:
+              - Number of the GPU among those of its vendor, as nvidia-smi, HIP or llama.cpp's SYCL back end counts.
             type: int
           vendor:
             description:
@@ -246,7 +247,9 @@ ansible_facts:
           elements: dict
           contains:
             index:
-              description: Index among the GPUs of the vendor, as its tool counts them. Null for a part of a GPU (MIG).
+              description:
+                - Number among the GPUs of the vendor, as nvidia-smi, HIP or llama.cpp's SYCL back end counts.
+                - Null for a part of a GPU (MIG), and for a GPU whose number is not certain, which is not placeable.
               returned: always
               type: int
               sample: 0
@@ -281,7 +284,7 @@ ansible_facts:
               returned: always
               type: str
             driver:
-              description: Version of the driver, or null.
+              description: Version of the driver, or its name if that is all there is, or null.
               returned: always
               type: str
             memory_total_bytes:
@@ -293,7 +296,8 @@ ansible_facts:
               returned: always
               type: int
             memory_own_bytes:
-              description: Memory that the pool's units hold, in bytes, which is not in C(memory_free_bytes).
+              description:
+                - Memory that the pool's units hold, in bytes, which is not in C(memory_free_bytes). Null if unknown.
               returned: always
               type: int
             unified_memory:
@@ -321,7 +325,9 @@ ansible_facts:
               returned: always
               type: int
             source:
-              description: The tool or the folder of C(/sys) that was read, or V(overrides) for a GPU that was added.
+              description:
+                - The tool or the folder of C(/sys) that was read, or V(overrides) for a GPU that was added.
+                - Null if nothing says more than that there is a GPU.
               returned: always
               type: str
             overridden:
@@ -363,7 +369,7 @@ ansible_facts:
               returned: always
               type: int
             wireless:
-              description: Whether the interface is a wireless one.
+              description: Whether the interface is a wireless one, or stands on one.
               returned: always
               type: bool
         links:

@@ -6,8 +6,8 @@
 That part is ``iogpu.wired_limit_mb`` where somebody has set it. 0, or a macOS without it, means the system's own
 choice, which only Metal tells (recommendedMaxWorkingSetSize). llama.cpp prints it, in MB of 1 000 000 bytes:
 11453.25 of 16 GiB (M1 Pro), 22906.50 of 32 GiB, 28991.03 of 36 GiB, 38654.71 of 48 GiB and 154618.82 of 192 GiB
-(M2 Ultra): two thirds up to 32 GiB, three quarters above; newer versions of macOS give more. The estimate is never
-above these.
+(M2 Ultra): two thirds up to 32 GiB, three quarters above, and in newer versions of macOS more. The estimate is never
+above these; for 36 GiB, of which others were told less, it is two thirds too.
 """
 
 from __future__ import annotations
