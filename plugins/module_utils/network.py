@@ -191,9 +191,9 @@ def resolve(name: str, timeout: float = RESOLVE_SECONDS) -> tuple[list[str], str
 
 def abroad(name: str, found: list[str]) -> tuple[list[str], str | None]:
     """Without the addresses that mean this machine."""
-    abroad = [ip for ip in found if not ip.startswith(("127.", "0."))]
-    if abroad:
-        return abroad, None
+    others = [ip for ip in found if not ip.startswith(("127.", "0."))]
+    if others:
+        return others, None
     means = "which is this machine itself"
     if name == ", ".join(found):
         return [], f"the other machine's address is {name}, {means}"

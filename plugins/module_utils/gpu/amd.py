@@ -15,16 +15,16 @@ from typing import Any, Iterable, Mapping, Sequence
 
 from ansible_collections.relay.pool.plugins.module_utils import small_files
 from ansible_collections.relay.pool.plugins.module_utils.gpu import (
+    amd_apu,
     amd_card,
-    amd_family,
     amd_join,
-    amd_own,
+    amd_kfd,
+    amd_processes,
+    amd_sysfs,
     amd_tools,
-    amdgpu_sysfs,
-    kfd,
     pci,
     record,
-    values,
+    tool_values,
 )
 
 DRIVER = "amdgpu"
@@ -53,15 +53,15 @@ BY_ADDRESS = (
 OWN_UNKNOWN = "what the pool's processes hold on AMD GPUs cannot be read: run as root, in the host's PID namespace"
 
 
-def _refusal(unit: amd_join.Unit, kfd_there: bool) -> str | None:
+def _refusal(chip: amd_join.Chip, kfd_there: bool) -> str | None:
     """Why no process can use the GPU, or None."""
-    if unit.driver in amd_join.PASSED_ON:
-        return TO_VIRTUAL_MACHINES.format(driver=unit.driver)
-    if unit.driver not in (None, DRIVER):
-        return OTHER_DRIVER.format(driver=unit.driver)
-    if not unit.known:
-        return NO_DRIVER if unit.driver is None else SILENT
-    if kfd_there and not unit.parts:
+    if chip.driver in amd_join.PASSED_ON:
+        return TO_VIRTUAL_MACHINES.format(driver=chip.driver)
+    if chip.driver not in (None, DRIVER):
+        return OTHER_DRIVER.format(driver=chip.driver)
+    if not chip.known:
+        return NO_DRIVER if chip.driver is None else SILENT
+    if kfd_there and not chip.parts:
         return NO_NODE
     return None
 
@@ -72,52 +72,52 @@ def _name(card: amd_card.Card) -> str:
 
 
 def _whole(
-    unit: amd_join.Unit, node: kfd.Node | None, family: amd_family.Family, meminfo: Mapping[str, int]
-) -> amd_family.Pool:
+    chip: amd_join.Chip, node: amd_kfd.Node | None, family: amd_apu.Family, meminfo: Mapping[str, int]
+) -> amd_apu.Pool:
     """The memory of a GPU that is not split."""
     offered = node.memory_total if node else None
     if family.integrated:
-        return amd_family.pool(unit.card, offered, meminfo)
-    if unit.card.vram_total is None and offered:
-        return amd_family.Pool(offered, None, False)
-    return amd_family.vram_pool(unit.card)
+        return amd_apu.pool(chip.card, offered, meminfo)
+    if chip.card.vram_total is None and offered:
+        return amd_apu.Pool(offered, None, False)
+    return amd_apu.vram_pool(chip.card)
 
 
-def _part(unit: amd_join.Unit, node: kfd.Node, own: int | None, held: amd_own.Held) -> amd_family.Pool:
+def _part(chip: amd_join.Chip, node: amd_kfd.Node, own: int | None, held: amd_processes.Held) -> amd_apu.Pool:
     """The memory of one part of a GPU. What others use of the whole GPU is charged to every part, to be safe."""
     if node.memory_total is None:
-        return amd_family.Pool(None, None, False, SPLIT_WITHOUT_SIZES)
-    if unit.card.vram_used is None:
-        return amd_family.Pool(node.memory_total, None, False)
-    others = unit.card.vram_used - sum(held.by_gpu_id.get(part.gpu_id, 0) for part in unit.parts)
-    return amd_family.Pool(node.memory_total, max(0, node.memory_total - (own or 0) - max(0, others)), False)
+        return amd_apu.Pool(None, None, False, SPLIT_WITHOUT_SIZES)
+    if chip.card.vram_used is None:
+        return amd_apu.Pool(node.memory_total, None, False)
+    others = chip.card.vram_used - sum(held.by_gpu_id.get(part.gpu_id, 0) for part in chip.parts)
+    return amd_apu.Pool(node.memory_total, max(0, node.memory_total - (own or 0) - max(0, others)), False)
 
 
 def _fact(
-    unit: amd_join.Unit, node: kfd.Node | None, index: int | None, machine: record.Machine, held: amd_own.Held
-) -> tuple[dict[str, Any], amd_family.Pool]:
+    chip: amd_join.Chip, node: amd_kfd.Node | None, index: int | None, machine: record.Machine, held: amd_processes.Held
+) -> tuple[dict[str, Any], amd_apu.Pool]:
     """The fact as far as it does not depend on other GPUs, and the memory it was made of."""
-    family = amd_family.family(unit.card, machine.meminfo.get("MemTotal"))
-    if node is not None and unit.split:
-        own = amd_own.of(unit, node, False, held)
-        pool = _part(unit, node, own, held)
+    family = amd_apu.family(chip.card, machine.meminfo.get("MemTotal"))
+    if node is not None and chip.split:
+        own = amd_processes.of(chip, node, False, held)
+        pool = _part(chip, node, own, held)
     else:
-        pool = _whole(unit, node, family, machine.meminfo)
-        own = amd_own.of(unit, node, pool.shared, held)
-    of_kfd = unit.split or (unit.card.vram_total is None and pool.total is not None and not pool.shared)
+        pool = _whole(chip, node, family, machine.meminfo)
+        own = amd_processes.of(chip, node, pool.shared, held)
+    of_kfd = chip.split or (chip.card.vram_total is None and pool.total is not None and not pool.shared)
     gpu = record.new(
         "amd",
         index,
-        name=_name(unit.card),
-        uuid=node.uuid if node else unit.card.uuid,
-        bus_id=node.address if node else unit.card.address,
-        driver=unit.driver,
+        name=_name(chip.card),
+        uuid=node.uuid if node else chip.card.uuid,
+        bus_id=node.address if node else chip.card.address,
+        driver=chip.driver,
         memory_total_bytes=pool.total,
         memory_free_bytes=pool.free,
         memory_own_bytes=own if own is None or pool.total is None else min(own, pool.total),
         unified_memory=pool.shared and pool.total is not None,
         integrated=family.integrated,
-        source=amd_join.KFD_FOLDER if of_kfd else unit.card.source,
+        source=amd_join.KFD_FOLDER if of_kfd else chip.card.source,
     )
     if family.integrated and not family.worthwhile:
         record.refuse(gpu, SMALL)
@@ -127,7 +127,7 @@ def _fact(
 def _version(sys_root: str) -> str | None:
     """Version of a driver that came with ROCm; the one of the kernel has none and is called by its name."""
     folder = os.path.join(sys_root, "module", DRIVER)
-    version = values.text(small_files.read_text(folder, "version"))
+    version = tool_values.text(small_files.read_text(folder, "version"))
     return version or (DRIVER if os.path.isdir(folder) else None)
 
 
@@ -155,30 +155,30 @@ def read_gpus(machine: record.Machine) -> tuple[list[dict[str, Any]], list[str]]
     """The GPUs in the order of their indexes, those without one last, and what went wrong in finding them."""
     root = machine.sys_root
     devices = pci.display_devices(pci.AMD, root)
-    cards = amdgpu_sysfs.read_cards(root)
+    cards = amd_sysfs.read_cards(root)
     version = _version(root)
     if not devices and not cards and version is None and not os.path.isdir(os.path.join(root, "class", "kfd")):
         return [], []
-    nodes = kfd.read_nodes(root)
+    nodes = amd_kfd.read_nodes(root)
     answers, messages = _ask(machine, devices, cards)
-    units, loose = amd_join.from_sys(devices, cards, nodes or [])
+    chips, loose = amd_join.from_sys(devices, cards, nodes or [])
     for answer in answers:
-        messages += amd_join.add_answer(units, loose, answer, nodes or [])
+        messages += amd_join.add_answer(chips, loose, answer, nodes or [])
 
-    held = amd_own.read(machine)
+    held = amd_processes.read(machine)
     way = LOOK if answers else INSTALL
     gpus = []
     number = 0
-    for unit in [*(units[address] for address in sorted(units)), *loose]:
-        refusal = _refusal(unit, nodes is not None)
-        if unit.known and unit.driver in (None, DRIVER):
-            unit.driver = version
-        places: list[tuple[kfd.Node | None, int | None]] = [(node, node.index) for node in unit.parts]
+    for chip in [*(chips[address] for address in sorted(chips)), *loose]:
+        refusal = _refusal(chip, nodes is not None)
+        if chip.known and chip.driver in (None, DRIVER):
+            chip.driver = version
+        places: list[tuple[amd_kfd.Node | None, int | None]] = [(node, node.index) for node in chip.parts]
         if not places:
             places = [(None, None if refusal or nodes is not None else number)]
             number += refusal is None
         for node, index in places:
-            gpu, pool = _fact(unit, node, index, machine, held)
+            gpu, pool = _fact(chip, node, index, machine, held)
             if refusal:
                 gpu.update(placeable=False, reason=refusal)
             elif pool.note:

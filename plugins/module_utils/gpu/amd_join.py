@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Iterable
 
-from ansible_collections.relay.pool.plugins.module_utils.gpu import amd_card, kfd, pci
+from ansible_collections.relay.pool.plugins.module_utils.gpu import amd_card, amd_kfd, pci
 from ansible_collections.relay.pool.plugins.module_utils.sizes import MIB
 
 # A driver that only holds a GPU for virtual machines.
@@ -18,14 +18,14 @@ NOT_JOINED = "{source} does not say at which PCI addresses its GPUs are: what it
 
 
 @dataclasses.dataclass
-class Unit:
+class Chip:
     """A GPU on its way to be a fact. ``parts`` are the nodes that KFD makes of it."""
 
     card: amd_card.Card
     driver: str | None = None
     # Whether anything but the PCI bus says something of it.
     known: bool = False
-    parts: list[kfd.Node] = dataclasses.field(default_factory=list)
+    parts: list[amd_kfd.Node] = dataclasses.field(default_factory=list)
 
     @property
     def split(self) -> bool:
@@ -50,38 +50,38 @@ def _contradict(first: amd_card.Card, second: amd_card.Card) -> bool:
 
 
 def from_sys(
-    devices: Iterable[pci.PciDevice], cards: Iterable[amd_card.Card], nodes: Iterable[kfd.Node]
-) -> tuple[dict[str, Unit], list[Unit]]:
-    """What /sys shows: a unit per PCI address, and GPUs whose address it does not show."""
-    units: dict[str, Unit] = {}
-    loose: list[Unit] = []
+    devices: Iterable[pci.PciDevice], cards: Iterable[amd_card.Card], nodes: Iterable[amd_kfd.Node]
+) -> tuple[dict[str, Chip], list[Chip]]:
+    """What /sys shows: a chip per PCI address, and GPUs whose address it does not show."""
+    chips: dict[str, Chip] = {}
+    loose: list[Chip] = []
     for device in devices:
         card = amd_card.Card(f"/sys/bus/pci/devices/{device.address}", address=device.address, device=device.device)
-        units[device.address] = Unit(card, device.driver)
+        chips[device.address] = Chip(card, device.driver)
     for card in cards:
         if not (card.vram_total or card.gtt_total):
             # The GPU is gone, or its driver is stuck.
             continue
         if card.address:
-            units.setdefault(card.address, Unit(card)).add(card)
+            chips.setdefault(card.address, Chip(card)).add(card)
         else:
-            loose.append(Unit(card, known=True))
-    if len(loose) == 1 and len(units) == 1 and not any(unit.known for unit in units.values()):
+            loose.append(Chip(card, known=True))
+    if len(loose) == 1 and len(chips) == 1 and not any(chip.known for chip in chips.values()):
         # A /sys of which only a part is shown: one GPU is one GPU.
-        next(iter(units.values())).add(loose.pop().card)
+        next(iter(chips.values())).add(loose.pop().card)
     for node in nodes:
-        unit = units.get(node.address) or units.get(pci.slot(node.address) + ".0")
-        if unit is None:
-            unit = units[node.address] = Unit(amd_card.Card(KFD_FOLDER, address=node.address))
-        unit.known = True
-        unit.parts.append(node)
-        known = unit.card
-        unit.card = dataclasses.replace(known, gfx=node.gfx or known.gfx, device=known.device or node.device)
-    return units, loose
+        chip = chips.get(node.address) or chips.get(pci.slot(node.address) + ".0")
+        if chip is None:
+            chip = chips[node.address] = Chip(amd_card.Card(KFD_FOLDER, address=node.address))
+        chip.known = True
+        chip.parts.append(node)
+        known = chip.card
+        chip.card = dataclasses.replace(known, gfx=node.gfx or known.gfx, device=known.device or node.device)
+    return chips, loose
 
 
 def add_answer(
-    units: dict[str, Unit], loose: list[Unit], answer: list[amd_card.Card], nodes: Iterable[kfd.Node]
+    chips: dict[str, Chip], loose: list[Chip], answer: list[amd_card.Card], nodes: Iterable[amd_kfd.Node]
 ) -> list[str]:
     """Put what a tool says to the GPUs it says it of; returns what could not be put anywhere.
 
@@ -93,18 +93,18 @@ def add_answer(
         address = card.address or places.get(card.gpu_id or 0)
         if address is None:
             unplaced.append(card)
-        elif address in units or not any(pci.slot(address) == pci.slot(known) for known in units):
-            units.setdefault(address, Unit(dataclasses.replace(card, address=address))).add(card)
+        elif address in chips or not any(pci.slot(address) == pci.slot(known) for known in chips):
+            chips.setdefault(address, Chip(dataclasses.replace(card, address=address))).add(card)
     if not unplaced:
         return []
-    if not units and not loose:
-        loose += [Unit(card, known=True) for card in unplaced]
+    if not chips and not loose:
+        loose += [Chip(card, known=True) for card in unplaced]
         return []
-    usable = [units[address] for address in sorted(units) if units[address].driver not in PASSED_ON] + loose
+    usable = [chips[address] for address in sorted(chips) if chips[address].driver not in PASSED_ON] + loose
     if not len(usable) == len(unplaced) == len(answer) or any(
-        _contradict(unit.card, card) for unit, card in zip(usable, unplaced)
+        _contradict(chip.card, card) for chip, card in zip(usable, unplaced)
     ):
         return [NOT_JOINED.format(source=unplaced[0].source)]
-    for unit, card in zip(usable, unplaced):
-        unit.add(card)
+    for chip, card in zip(usable, unplaced):
+        chip.add(card)
     return []

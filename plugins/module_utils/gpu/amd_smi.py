@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ansible_collections.relay.pool.plugins.module_utils.gpu import amd_card, pci, record, tool_json, values
+from ansible_collections.relay.pool.plugins.module_utils.gpu import amd_card, pci, record, tool_json, tool_values
 from ansible_collections.relay.pool.plugins.module_utils.sizes import ABSURD_BYTES
 
 STATIC = ("static", "--asic", "--bus", "--vram", "--json")
@@ -63,7 +63,7 @@ def parse(text: str) -> tuple[list[amd_card.Card], list[str]]:
     messages = []
     seen: set[int] = set()
     for entry in entries:
-        number = values.count(entry.get("gpu"))
+        number = tool_values.count(entry.get("gpu"))
         if number is None or number in seen:
             messages.append(f"amd-smi reports a GPU {'without a number' if number is None else f'{number} twice'}")
             continue
@@ -77,8 +77,8 @@ def parse(text: str) -> tuple[list[amd_card.Card], list[str]]:
                 source="amd-smi",
                 number=number,
                 address=pci.normal_address(_part(entry, "bus").get("bdf")),
-                device=values.pci_device(asic.get("device_id")),
-                name=values.text(asic.get("market_name")),
+                device=tool_values.pci_device(asic.get("device_id")),
+                name=tool_values.text(asic.get("market_name")),
                 gfx=amd_card.gfx(asic.get("target_graphics_version")),
                 **amd_card.memory(size, *(amount(memory.get(key)) for key in ("used_vram", "total_gtt", "used_gtt"))),
             )

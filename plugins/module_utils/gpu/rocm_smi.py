@@ -12,7 +12,7 @@ import csv
 import re
 from typing import Any, Mapping
 
-from ansible_collections.relay.pool.plugins.module_utils.gpu import amd_card, pci, record, tool_json, values
+from ansible_collections.relay.pool.plugins.module_utils.gpu import amd_card, pci, record, tool_json, tool_values
 
 ARGUMENTS = ("--showproductname", "--showmeminfo", "vram", "gtt", "--showbus", "--showuniqueid", "--json")
 # Under which names a value was printed, in lower case; the first that says something counts.
@@ -66,7 +66,7 @@ def _text_rows(text: str) -> dict[str, dict[str, Any]]:
 
 def _first(row: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
     for name in names:
-        value = values.text(row.get(name))
+        value = tool_values.text(row.get(name))
         if value and not _NUMBER.match(value):
             return value
     return None
@@ -87,12 +87,12 @@ def parse(text: str) -> tuple[list[amd_card.Card], list[str]]:
                 source="rocm-smi",
                 number=int(match.group(1)),
                 address=pci.normal_address(row.get("pci bus")),
-                gpu_id=values.count(row.get("guid")) or None,
-                device=next((i for i in (values.pci_device(row.get(name)) for name in DEVICES) if i), None),
+                gpu_id=tool_values.count(row.get("guid")) or None,
+                device=next((i for i in (tool_values.pci_device(row.get(name)) for name in DEVICES) if i), None),
                 name=_first(row, NAMES),
                 uuid=amd_card.unique_id(row.get("unique id")),
                 gfx=amd_card.gfx(row.get("gfx version")),
-                **amd_card.memory(*(values.count(row.get(key)) for key in MEMORY)),
+                **amd_card.memory(*(tool_values.count(row.get(key)) for key in MEMORY)),
             )
         )
     if not cards and not messages:

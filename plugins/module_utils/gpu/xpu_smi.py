@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, fields, replace
 from typing import Any, Collection
 
-from ansible_collections.relay.pool.plugins.module_utils.gpu import pci, record, tool_json, values
+from ansible_collections.relay.pool.plugins.module_utils.gpu import pci, record, tool_json, tool_values
 from ansible_collections.relay.pool.plugins.module_utils.sizes import MIB, plausible
 
 SOURCE = "xpu-smi"
@@ -43,22 +43,22 @@ class Device:
 
 def _size(value: Any) -> int | None:
     """Bytes; None for 0, which the tool prints for what it cannot read, and for what is no size."""
-    return plausible(values.count(value))
+    return plausible(tool_values.count(value))
 
 
 def _total(entry: dict[str, Any]) -> int | None:
     size = _size(entry.get("memory_physical_size_byte"))
     if size is not None:
         return size
-    match = _MIB.match((values.text(entry.get("memory_physical_size")) or "").strip())
+    match = _MIB.match((tool_values.text(entry.get("memory_physical_size")) or "").strip())
     return _size(int(match.group(1)) * MIB) if match else None
 
 
 def _execution_units(entry: dict[str, Any]) -> int | None:
     """How many the GPU has in all; some versions only tell how they are divided."""
     names = ("number_of_slices", "number_of_sub_slices_per_slice", "number_of_eus_per_sub_slice")
-    slices, sub_slices, units = (values.count(entry.get(name)) or 0 for name in names)
-    return values.count(entry.get("number_of_eus")) or slices * sub_slices * units or None
+    slices, sub_slices, units = (tool_values.count(entry.get(name)) or 0 for name in names)
+    return tool_values.count(entry.get("number_of_eus")) or slices * sub_slices * units or None
 
 
 def _integrated(kind: str | None) -> bool | None:
@@ -70,22 +70,22 @@ def _integrated(kind: str | None) -> bool | None:
 
 
 def _device(entry: dict[str, Any]) -> Device:
-    name = values.text(entry.get("device_name"))
+    name = tool_values.text(entry.get("device_name"))
     total, free = _total(entry), _size(entry.get("memory_free_size_byte"))
     return Device(
-        number=values.count(entry.get("device_id")),
+        number=tool_values.count(entry.get("device_id")),
         name=None if name is None or _NO_NAME.match(name) else name,
-        address=pci.normal_address(values.text(entry.get("pci_bdf_address"))),
-        device=values.pci_device(entry.get("pci_device_id")),
-        uuid=values.text(entry.get("uuid")),
-        driver=values.text(entry.get("driver_version")),
+        address=pci.normal_address(tool_values.text(entry.get("pci_bdf_address"))),
+        device=tool_values.pci_device(entry.get("pci_device_id")),
+        uuid=tool_values.text(entry.get("uuid")),
+        driver=tool_values.text(entry.get("driver_version")),
         total=total,
         free=None if free is None or (total is not None and free > total) else free,
         # More tiles than any GPU has are no number of tiles.
-        tiles=min(values.count(entry.get("number_of_tiles")) or 1, 64),
+        tiles=min(tool_values.count(entry.get("number_of_tiles")) or 1, 64),
         execution_units=_execution_units(entry),
-        integrated=_integrated(values.text(entry.get("device_type"))),
-        state=values.text(entry.get("device_state")),
+        integrated=_integrated(tool_values.text(entry.get("device_type"))),
+        state=tool_values.text(entry.get("device_state")),
     )
 
 
@@ -93,14 +93,14 @@ def _entries(value: Any) -> tuple[list[dict[str, Any]], str | None]:
     """The objects of GPUs in what the tool answered, or its message."""
     if isinstance(value, dict):
         if isinstance(value.get("error"), str):
-            return [], f"xpu-smi: {value['error'][: values.MAX_TEXT_CHARACTERS]}"
+            return [], f"xpu-smi: {value['error'][: tool_values.MAX_TEXT_CHARACTERS]}"
         if "device_list" not in value:
             known = any(key.startswith(("device_", "memory_", "pci_")) for key in value)
             return ([value], None) if known else ([], "xpu-smi answered without device_list")
         value = value["device_list"]
     if isinstance(value, list):
         return [entry for entry in value if isinstance(entry, dict)], None
-    return [], f"xpu-smi: {values.text(value) or 'no device discovered'}"
+    return [], f"xpu-smi: {tool_values.text(value) or 'no device discovered'}"
 
 
 def parse_devices(text: str) -> tuple[list[Device], list[str]]:

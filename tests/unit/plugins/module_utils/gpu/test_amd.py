@@ -10,10 +10,10 @@ import pytest
 from ansible_collections.relay.pool.plugins.module_utils import command
 from ansible_collections.relay.pool.plugins.module_utils.gpu import (
     amd,
-    amd_family,
+    amd_apu,
     amd_join,
+    amd_kfd,
     amd_smi,
-    kfd,
     record,
     tools,
 )
@@ -32,7 +32,7 @@ class Box:
         self.answers = {}
         self.ran = []
         (root / "proc" / "self" / "ns").mkdir(parents=True)
-        self.namespace(kfd.INITIAL_PID_NAMESPACE)
+        self.namespace(amd_kfd.INITIAL_PID_NAMESPACE)
 
     def write(self, path, text):
         target = self.root / path
@@ -465,7 +465,7 @@ def test_gtt_beyond_the_machine(box):
     meminfo = {"MemTotal": 120 * GIB, "MemAvailable": 110 * GIB}
     strix(box, vram=8589934592, gtt=133143986176)
     gpus, _messages = box.read(meminfo=meminfo)
-    assert gpus[0]["memory_total_bytes"] == amd_family.limit(120 * GIB) < 120 * GIB
+    assert gpus[0]["memory_total_bytes"] == amd_apu.limit(120 * GIB) < 120 * GIB
     assert gpus[0]["memory_free_bytes"] == 110 * GIB
 
 
@@ -491,7 +491,7 @@ def test_an_old_kernel_is_named(box):
     box.node(1, 64042, 0xC500, gfx=110501, bank=4 * GIB)
     gpus, messages = box.read()
     assert brief(gpus, "memory_total_bytes", "unified_memory", "placeable") == [(4 * GIB, False, True)]
-    assert messages == [f"AMD GPU (gfx1151, PCI device 1586) at {APU}: {amd_family.OLD_KERNEL}"]
+    assert messages == [f"AMD GPU (gfx1151, PCI device 1586) at {APU}: {amd_apu.OLD_KERNEL}"]
 
 
 def test_an_apu_of_which_a_tool_tells_the_carve_out_only(box):
@@ -499,7 +499,7 @@ def test_an_apu_of_which_a_tool_tells_the_carve_out_only(box):
     box.tool("rocm-smi", (FIXTURES / "rocm-smi-apu.csv").read_text())
     gpus, messages = box.read()
     assert brief(gpus, "index", "name", "memory_total_bytes", "integrated", "placeable", "reason") == [
-        (0, "AMD Radeon 8060S Graphics", None, True, True, amd_family.NO_GTT),
+        (0, "AMD Radeon 8060S Graphics", None, True, True, amd_apu.NO_GTT),
         (1, "AMD Radeon RX 9070 XT", 17163091968, False, True, None),
     ]
     assert messages == [amd.BY_ADDRESS]
@@ -542,7 +542,7 @@ def test_own_memory_by_kfd(box):
     assert brief(box.read()[0], "memory_own_bytes") == [(0,)]
 
 
-@pytest.mark.parametrize("namespace", [kfd.INITIAL_PID_NAMESPACE, "pid:[4026532501]"])
+@pytest.mark.parametrize("namespace", [amd_kfd.INITIAL_PID_NAMESPACE, "pid:[4026532501]"])
 def test_own_memory_by_open_files(box, namespace):
     box.namespace(namespace)
     box.pci(DGPU, "744c")

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.relay.pool.plugins.module_utils.gpu import amd_card, amdgpu_sysfs
+from ansible_collections.relay.pool.plugins.module_utils.gpu import amd_card, amd_sysfs
 
 GIB = 1 << 30
 
@@ -43,7 +43,7 @@ def test_cards(tmp_path):
     card(tmp_path, "card3", vendor="0x1002")
     card(tmp_path, "card2-DP-1", "0000:03:00.0")
     card(tmp_path, "renderD128", "0000:03:00.0")
-    assert amdgpu_sysfs.read_cards(str(tmp_path)) == [
+    assert amd_sysfs.read_cards(str(tmp_path)) == [
         amd_card.Card(
             "/sys/class/drm/card10/device", number=10, address="0000:01:00.0", vram_total=8 * GIB
         ),
@@ -78,7 +78,7 @@ def test_cards(tmp_path):
 )
 def test_sizes(tmp_path, files, expected):
     card(tmp_path, "card0", "0000:03:00.0", **files)
-    found = amdgpu_sysfs.read_cards(str(tmp_path))[0]
+    found = amd_sysfs.read_cards(str(tmp_path))[0]
     assert (found.vram_total, found.vram_used) == expected
 
 
@@ -93,13 +93,13 @@ def test_sizes(tmp_path, files, expected):
 )
 def test_address_of_a_folder_that_is_no_link(tmp_path, uevent, address):
     card(tmp_path, "card1", uevent=uevent, mem_info_vram_total=GIB)
-    assert amdgpu_sysfs.read_cards(str(tmp_path))[0].address == address
+    assert amd_sysfs.read_cards(str(tmp_path))[0].address == address
 
 
 def test_another_vendor_with_such_files_is_none(tmp_path):
     card(tmp_path, "card1", "0000:03:00.0", vendor="0x8086", mem_info_vram_total=GIB)
-    assert amdgpu_sysfs.read_cards(str(tmp_path)) == []
+    assert amd_sysfs.read_cards(str(tmp_path)) == []
 
 
 def test_no_sys(tmp_path):
-    assert amdgpu_sysfs.read_cards(str(tmp_path / "none")) == []
+    assert amd_sysfs.read_cards(str(tmp_path / "none")) == []

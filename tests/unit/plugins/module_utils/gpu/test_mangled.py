@@ -17,6 +17,7 @@ import pytest
 from ansible_collections.relay.pool.plugins.module_utils import command, cpu, darwin, memory, network, units
 from ansible_collections.relay.pool.plugins.module_utils.gpu import (
     amd,
+    amd_kfd,
     amd_smi,
     apple,
     bandwidth,
@@ -24,7 +25,6 @@ from ansible_collections.relay.pool.plugins.module_utils.gpu import (
     gather,
     intel,
     intel_sysfs,
-    kfd,
     nvidia,
     nvidia_csv,
     nvidia_list,
@@ -306,7 +306,10 @@ PARSERS = {
     "rocm_smi.parse json": (rocm_smi.parse, fixture("amd/rocm-smi-4.3.json")),
     "rocm_smi.parse csv": (rocm_smi.parse, fixture("amd/rocm-smi-apu.csv")),
     "rocm_smi.parse text": (rocm_smi.parse, fixture("amd/rocm-smi.txt")),
-    "kfd.parse_node": (lambda text: kfd.parse_node(0, 1, 2, text, [text]), "simd_count 96\nlocation_id 768\ndomain 0"),
+    "amd_kfd.parse_node": (
+        lambda text: amd_kfd.parse_node(0, 1, 2, text, [text]),
+        "simd_count 96\nlocation_id 768\ndomain 0",
+    ),
     "fdinfo.parse": (fdinfo.parse, "drm-driver:\tamdgpu\ndrm-pdev:\t0000:03:00.0\ndrm-memory-vram:\t12 KiB"),
     "xpu_smi.parse_devices": (xpu_smi.parse_devices, fixture("intel/discovery_three.json")),
     "intel_sysfs.parse_size": (intel_sysfs.parse_size, "0x300000000"),

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.relay.pool.plugins.module_utils.gpu import kfd, pci
+from ansible_collections.relay.pool.plugins.module_utils.gpu import amd_kfd, pci
 
 GIB = 1 << 30
 
@@ -52,7 +52,7 @@ def tree(root, nodes):
     ],
 )
 def test_gfx_name(version, name):
-    assert kfd.gfx_name(version) == name
+    assert amd_kfd.gfx_name(version) == name
 
 
 @pytest.mark.parametrize(
@@ -67,12 +67,14 @@ def test_gfx_name(version, name):
     ],
 )
 def test_address(location, domain, address):
-    assert kfd.parse_node(0, 1, 5, properties(location=location, domain=domain)).address == address
+    assert amd_kfd.parse_node(0, 1, 5, properties(location=location, domain=domain)).address == address
 
 
 def test_a_node():
-    node = kfd.parse_node(1, 2, 41214, properties(unique=0x7CB7A9A1F0BD6EA9), [bank(20 * GIB), bank(64 * GIB, heap=0)])
-    assert node == kfd.Node(
+    node = amd_kfd.parse_node(
+        1, 2, 41214, properties(unique=0x7CB7A9A1F0BD6EA9), [bank(20 * GIB), bank(64 * GIB, heap=0)]
+    )
+    assert node == amd_kfd.Node(
         index=1,
         number=2,
         gpu_id=41214,
@@ -86,23 +88,23 @@ def test_a_node():
 
 
 def test_both_kinds_of_memory_are_the_gpus():
-    assert kfd.parse_node(0, 1, 5, properties(), [bank(GIB, heap=1), bank(7 * GIB)]).memory_total == 8 * GIB
+    assert amd_kfd.parse_node(0, 1, 5, properties(), [bank(GIB, heap=1), bank(7 * GIB)]).memory_total == 8 * GIB
 
 
 @pytest.mark.parametrize("banks", [[], [""], [bank(0)], [bank(1 << 50)], ["heap_type two\nsize_in_bytes -1\n"]])
 def test_memory_that_is_not_known(banks):
-    assert kfd.parse_node(0, 1, 5, properties(), banks).memory_total is None
+    assert amd_kfd.parse_node(0, 1, 5, properties(), banks).memory_total is None
 
 
 @pytest.mark.parametrize(
     "text", [CPU, "", "simd_count\n", "simd_count -4\n", "simd_count 4 5\n", "\x00\xff", "x" * 999]
 )
 def test_what_is_no_gpu(text):
-    assert kfd.parse_node(0, 1, 5, text) is None
+    assert amd_kfd.parse_node(0, 1, 5, text) is None
 
 
 def test_a_node_that_is_not_given_to_the_container_is_none():
-    assert kfd.parse_node(0, 1, 0, properties()) is None
+    assert amd_kfd.parse_node(0, 1, 0, properties()) is None
 
 
 def test_order_is_that_of_the_node_numbers(tmp_path):
@@ -115,7 +117,7 @@ def test_order_is_that_of_the_node_numbers(tmp_path):
             3: (33, properties(location=0x0800), []),
         },
     )
-    assert [(n.index, n.number, n.address) for n in kfd.read_nodes(root)] == [
+    assert [(n.index, n.number, n.address) for n in amd_kfd.read_nodes(root)] == [
         (0, 2, "0000:03:00.0"),
         (1, 3, "0000:08:00.0"),
         (2, 10, "0000:01:00.0"),
@@ -125,12 +127,12 @@ def test_order_is_that_of_the_node_numbers(tmp_path):
 def test_the_hidden_gpu_takes_no_index(tmp_path):
     root = tree(tmp_path, {1: (11, properties(), []), 2: (22, properties(location=0x0500), [])})
     (tmp_path / "class/kfd/kfd/topology/nodes/1/gpu_id").unlink()
-    assert [(n.index, n.gpu_id) for n in kfd.read_nodes(root)] == [(0, 22)]
+    assert [(n.index, n.gpu_id) for n in amd_kfd.read_nodes(root)] == [(0, 22)]
 
 
 def test_no_kfd_and_kfd_without_a_gpu(tmp_path):
-    assert kfd.read_nodes(str(tmp_path)) is None
-    assert kfd.read_nodes(tree(tmp_path, {0: (0, CPU, [])})) == []
+    assert amd_kfd.read_nodes(str(tmp_path)) is None
+    assert amd_kfd.read_nodes(tree(tmp_path, {0: (0, CPU, [])})) == []
 
 
 def test_an_id_of_two_gpus_is_none_of_them(tmp_path):
@@ -142,10 +144,10 @@ def test_an_id_of_two_gpus_is_none_of_them(tmp_path):
             3: (33, properties(location=0x2200, unique=8), []),
         },
     )
-    assert [node.uuid for node in kfd.read_nodes(root)] == [None, None, "GPU-0000000000000008"]
+    assert [node.uuid for node in amd_kfd.read_nodes(root)] == [None, None, "GPU-0000000000000008"]
 
 
-def processes(root, held, namespace=kfd.INITIAL_PID_NAMESPACE):
+def processes(root, held, namespace=amd_kfd.INITIAL_PID_NAMESPACE):
     for path, size in held.items():
         target = root / "sys" / "class" / "kfd" / "kfd" / "proc" / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -179,9 +181,9 @@ HELD = {
     ],
 )
 def test_own_bytes(tmp_path, pids, held, known):
-    assert kfd.own_bytes(pids, *processes(tmp_path, HELD)) == (held, known)
+    assert amd_kfd.own_bytes(pids, *processes(tmp_path, HELD)) == (held, known)
 
 
 @pytest.mark.parametrize("namespace", ["pid:[4026532501]", None])
 def test_numbers_of_another_namespace_are_not_looked_up(tmp_path, namespace):
-    assert kfd.own_bytes((70,), *processes(tmp_path, HELD, namespace)) == ({}, set())
+    assert amd_kfd.own_bytes((70,), *processes(tmp_path, HELD, namespace)) == ({}, set())

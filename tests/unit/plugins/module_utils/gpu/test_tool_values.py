@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.relay.pool.plugins.module_utils.gpu import values
+from ansible_collections.relay.pool.plugins.module_utils.gpu import tool_values
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from ansible_collections.relay.pool.plugins.module_utils.gpu import values
     ],
 )
 def test_text(value, text):
-    assert values.text(value) == text
+    assert tool_values.text(value) == text
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_text(value, text):
     ],
 )
 def test_count(value, count):
-    assert values.count(value) == count
+    assert tool_values.count(value) == count
 
 
 @pytest.mark.parametrize(
@@ -45,4 +45,4 @@ def test_count(value, count):
     [("0x73DF", "73df"), ("73df\n", "73df"), ("0x1", "0001"), ("0x12345", None), ("N/A", None), (0x73DF, None)],
 )
 def test_pci_device(value, device):
-    assert values.pci_device(value) == device
+    assert tool_values.pci_device(value) == device

@@ -9,7 +9,7 @@ import os
 import re
 
 from ansible_collections.relay.pool.plugins.module_utils import small_files
-from ansible_collections.relay.pool.plugins.module_utils.gpu import amd_card, pci, values
+from ansible_collections.relay.pool.plugins.module_utils.gpu import amd_card, pci, tool_values
 
 MEMORY = ("mem_info_vram_total", "mem_info_vram_used", "mem_info_gtt_total", "mem_info_gtt_used")
 _CARD = re.compile(r"card([0-9]{1,6})\Z")
@@ -25,10 +25,10 @@ def _read_card(folder: str, source: str, number: int) -> amd_card.Card:
         source=source,
         number=number,
         address=pci.device_address(folder),
-        device=values.pci_device(read("device")),
-        name=values.text(read("product_name")),
+        device=tool_values.pci_device(read("device")),
+        name=tool_values.text(read("product_name")),
         uuid=amd_card.unique_id(read("unique_id")),
-        **amd_card.memory(*(values.count(read(name)) for name in MEMORY)),
+        **amd_card.memory(*(tool_values.count(read(name)) for name in MEMORY)),
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Mapping, NamedTuple
 
-from ansible_collections.relay.pool.plugins.module_utils.gpu import amd_join, fdinfo, kfd, record
+from ansible_collections.relay.pool.plugins.module_utils.gpu import amd_join, amd_kfd, fdinfo, record
 
 
 class Held(NamedTuple):
@@ -22,12 +22,12 @@ def read(machine: record.Machine) -> Held:
     """From KFD, and from the open files of the processes that KFD does not know."""
     if not machine.own_pids:
         return Held({}, {}, False)
-    by_gpu_id, counted = kfd.own_bytes(machine.own_pids, machine.sys_root, machine.proc_root)
+    by_gpu_id, counted = amd_kfd.own_bytes(machine.own_pids, machine.sys_root, machine.proc_root)
     found = fdinfo.read(machine.own_pids, machine.proc_root)
     return Held(by_gpu_id, found.regions, not counted.issuperset(found.unreadable))
 
 
-def of(unit: amd_join.Unit, node: kfd.Node | None, shared: bool, held: Held) -> int | None:
+def of(chip: amd_join.Chip, node: amd_kfd.Node | None, shared: bool, held: Held) -> int | None:
     """What the pool's processes hold there: KFD's count or that of the open files, of which the larger one knows more.
 
     The files say nothing of the parts of a GPU.
@@ -35,9 +35,9 @@ def of(unit: amd_join.Unit, node: kfd.Node | None, shared: bool, held: Held) -> 
     if held.unknown:
         return None
     own = held.by_gpu_id.get(node.gpu_id, 0) if node else 0
-    regions = held.regions.get(unit.card.address or "", {})
+    regions = held.regions.get(chip.card.address or "", {})
     in_files = fdinfo.shared_bytes(regions) if shared else fdinfo.local_bytes(regions) or 0
-    if unit.split:
-        counted = sum(held.by_gpu_id.get(part.gpu_id, 0) for part in unit.parts)
+    if chip.split:
+        counted = sum(held.by_gpu_id.get(part.gpu_id, 0) for part in chip.parts)
         return own if counted or not in_files else None
     return max(own, in_files)

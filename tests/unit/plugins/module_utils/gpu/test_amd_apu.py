@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.relay.pool.plugins.module_utils.gpu import amd_card, amd_family
+from ansible_collections.relay.pool.plugins.module_utils.gpu import amd_apu, amd_card
 
 MIB, GIB = 1 << 20, 1 << 30
 ROOMY = {"MemTotal": 125 * GIB, "MemAvailable": 118 * GIB}
@@ -64,17 +64,17 @@ def card(**known):
     ],
 )
 def test_family(known, integrated, worthwhile):
-    assert amd_family.family(card(**known), ROOMY["MemTotal"]) == (integrated, worthwhile)
+    assert amd_apu.family(card(**known), ROOMY["MemTotal"]) == (integrated, worthwhile)
 
 
 def test_family_where_the_machines_memory_is_not_known():
-    assert amd_family.family(card(vram_total=4 * GIB, gtt_total=96 * GIB)) == (False, False)
+    assert amd_apu.family(card(vram_total=4 * GIB, gtt_total=96 * GIB)) == (False, False)
 
 
 def test_limit_is_that_of_the_kernel():
     # 63/64 of it, less 1.5 GiB; half of it on a small machine.
-    assert amd_family.limit(128 * GIB) == 126 * GIB - 3 * GIB // 2
-    assert amd_family.limit(2 * GIB) == (2 * GIB - 32 * MIB) // 2
+    assert amd_apu.limit(128 * GIB) == 126 * GIB - 3 * GIB // 2
+    assert amd_apu.limit(2 * GIB) == (2 * GIB - 32 * MIB) // 2
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_pool(vram, gtt, offered, meminfo, expected):
         gtt_total=gtt,
         gtt_used=None if gtt is None else GIB,
     )
-    found = amd_family.pool(known, offered, meminfo)
+    found = amd_apu.pool(known, offered, meminfo)
     total, free, shared = expected
     assert (found.total, found.free, found.shared) == (total, free, shared)
 
@@ -116,8 +116,8 @@ def test_pool(vram, gtt, offered, meminfo, expected):
 @pytest.mark.parametrize("memory_total", [120 * GIB, 124 * GIB, 128 * GIB, 62 * GIB])
 def test_gtt_as_large_as_the_machine(memory_total):
     known = card(vram_total=8589934592, gtt_total=133143986176, gtt_used=0)
-    found = amd_family.pool(known, None, {"MemTotal": memory_total, "MemAvailable": 100 * GIB})
-    assert found.total == min(133143986176, amd_family.limit(memory_total))
+    found = amd_apu.pool(known, None, {"MemTotal": memory_total, "MemAvailable": 100 * GIB})
+    assert found.total == min(133143986176, amd_apu.limit(memory_total))
     assert found.total <= 133143986176
     assert found.total < memory_total
     assert found.free == min(found.total, 100 * GIB)
@@ -125,8 +125,8 @@ def test_gtt_as_large_as_the_machine(memory_total):
 
 
 def test_reasons():
-    assert amd_family.pool(card(vram_total=MIB), None, ROOMY).reason == amd_family.NO_GTT
+    assert amd_apu.pool(card(vram_total=MIB), None, ROOMY).reason == amd_apu.NO_GTT
     known = card(vram_total=MIB, gtt_total=GIB, gtt_used=0)
-    assert amd_family.pool(known, None, {}).reason == amd_family.NO_MEMINFO
-    assert amd_family.pool(card(vram_total=GIB, gtt_total=2 * GIB), GIB, ROOMY).note == amd_family.OLD_KERNEL
-    assert amd_family.pool(known, None, ROOMY)[3:] == (None, None)
+    assert amd_apu.pool(known, None, {}).reason == amd_apu.NO_MEMINFO
+    assert amd_apu.pool(card(vram_total=GIB, gtt_total=2 * GIB), GIB, ROOMY).note == amd_apu.OLD_KERNEL
+    assert amd_apu.pool(known, None, ROOMY)[3:] == (None, None)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Iterable
 
 from ansible_collections.relay.pool.plugins.module_utils import small_files
-from ansible_collections.relay.pool.plugins.module_utils.gpu import amd_card, values
+from ansible_collections.relay.pool.plugins.module_utils.gpu import amd_card, tool_values
 from ansible_collections.relay.pool.plugins.module_utils.sizes import ABSURD_BYTES, digits, plausible
 
 TOPOLOGY = ("class", "kfd", "kfd", "topology", "nodes")
@@ -102,7 +102,7 @@ def read_nodes(sys_root: str = "/sys") -> list[Node] | None:
         node = parse_node(
             len(nodes),
             number,
-            values.count(small_files.read_text(place, "gpu_id")) or 0,
+            tool_values.count(small_files.read_text(place, "gpu_id")) or 0,
             small_files.read_text(place, "properties"),
             [small_files.read_text(banks, str(bank), "properties") for bank in _numbers(banks)],
         )
@@ -134,8 +134,8 @@ def own_bytes(pids: Iterable[int], sys_root: str = "/sys", proc_root: str = "/pr
             contexts = [""] + [name for name in os.listdir(folder) if name.startswith("context_")]
             for context in contexts:
                 for name in os.listdir(os.path.join(folder, context)):
-                    gpu_id = values.count(name[len("vram_") :]) if name.startswith("vram_") else None
-                    size = values.count(small_files.read_text(folder, context, name))
+                    gpu_id = tool_values.count(name[len("vram_") :]) if name.startswith("vram_") else None
+                    size = tool_values.count(small_files.read_text(folder, context, name))
                     if gpu_id and size is not None and size < ABSURD_BYTES:
                         held[gpu_id] = held.get(gpu_id, 0) + size
                         known.add(pid)
