@@ -124,6 +124,15 @@ def _fact(
     return gpu, pool
 
 
+def _explain(gpu: dict[str, Any], pool: amd_apu.Pool, refusal: str | None, way: str) -> list[str]:
+    """Give the GPU the reason why it cannot be used, or why a number is unknown; what the user can do better."""
+    if refusal:
+        gpu.update(placeable=False, reason=refusal)
+    elif gpu["placeable"] and pool.free is None:
+        gpu["reason"] = pool.reason or (NO_MEMORY if pool.total is None else NO_USE).format(way=way)
+    return [f"{gpu['name']} at {gpu['bus_id']}: {pool.note}"] if pool.note and not refusal else []
+
+
 def _version(sys_root: str) -> str | None:
     """Version of a driver that came with ROCm; the one of the kernel has none and is called by its name."""
     folder = os.path.join(sys_root, "module", DRIVER)
@@ -179,12 +188,7 @@ def read_gpus(machine: record.Machine) -> tuple[list[dict[str, Any]], list[str]]
             number += refusal is None
         for node, index in places:
             gpu, pool = _fact(chip, node, index, machine, held)
-            if refusal:
-                gpu.update(placeable=False, reason=refusal)
-            elif pool.note:
-                messages.append(f"{gpu['name']} at {gpu['bus_id']}: {pool.note}")
-            if gpu["placeable"] and pool.free is None:
-                gpu["reason"] = pool.reason or (NO_MEMORY if pool.total is None else NO_USE).format(way=way)
+            messages += _explain(gpu, pool, refusal, way)
             gpus.append(gpu)
     if nodes is None and number > 1:
         messages.append(BY_ADDRESS)
