@@ -346,7 +346,7 @@ class Planner:
 
 
 def make_plan(request: Request) -> dict[str, Any]:
-    """The plan of DESIGN part 3 as plain data; raises PoolError when there is none."""
+    """The plan as plain data; raises PoolError when there is none."""
     kept = _kept(request) if request.previous else None
     if kept:
         return kept
