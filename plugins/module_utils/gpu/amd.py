@@ -38,7 +38,7 @@ NO_NODE = (
 )
 SMALL = (
     "an integrated GPU no faster than the processor beside it: "
-    "set placeable to true for it in relay_overrides to use it all the same"
+    "state placeable: true and device for it in relay_overrides to use it all the same"
 )
 # What to do where no tool was there to be asked, and where one was and did not know.
 INSTALL = "install amd-smi or rocm-smi"

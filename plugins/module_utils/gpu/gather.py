@@ -26,7 +26,10 @@ PROBES: tuple[tuple[str, Callable[[record.Machine], tuple[list[dict[str, Any]], 
     ("intel", intel.read_gpus),
     ("apple", apple.read_gpus),
 )
-BESIDE = "an integrated GPU beside a discrete one: llama.cpp leaves it alone, and so does the plan"
+BESIDE = (
+    "an integrated GPU beside a discrete one: llama.cpp leaves it alone, and so does the plan, unless placeable: true "
+    "and device are stated for it in relay_overrides"
+)
 
 
 def read_gpus(

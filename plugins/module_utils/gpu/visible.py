@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping, NamedTuple, Sequence
 
+from ansible_collections.relay.pool.plugins.module_utils.gpu import record
 from ansible_collections.relay.pool.plugins.module_utils.sizes import digits
 
 
@@ -84,7 +85,7 @@ def _obey(hiding: Sequence[Hiding], gpus: list[dict[str, Any]], environment: Map
         chosen = _asked_for(numbered, seen, environment[name])
         for gpu in seen:
             if not any(gpu is other for other in chosen):
-                gpu.update(placeable=False, reason=f"{name}={environment[name]} in relay_environment hides it")
+                record.refuse(gpu, f"{name}={environment[name]} in relay_environment hides it")
         seen, numbered = chosen, dict(enumerate(chosen))
     return seen if said else None
 
@@ -101,12 +102,16 @@ def name_devices(vendor: str, gpus: list[dict[str, Any]], environment: Mapping[s
             gpu["device"] = f"{prefix}{number}"
         return
     whole = [g for g in gpus if g["partition_of"] is None]
+    if variable is None:
+        # What cannot be hidden has its name whether or not it is used.
+        for gpu in whole:
+            gpu["device"] = None if gpu["index"] is None else f"{prefix}{gpu['index']}"
+        return
     seen = [g for g in whole if g["placeable"]]
-    hide = variable is not None and len(seen) < len(gpus)
     words = ",".join(str(g["uuid"] or g["index"]) for g in seen)
     for number, gpu in enumerate(seen):
-        gpu["device"] = f"{prefix}{gpu['index'] if variable is None else number}"
-        gpu["visible_devices"] = words if hide else None
+        gpu["device"] = f"{prefix}{number}"
+        gpu["visible_devices"] = words if len(seen) < len(gpus) else None
     for gpu in gpus:
         if gpu["partition_of"] is not None and gpu["placeable"]:
             # A process sees one MIG device only, and no GPU beside it.

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.relay.pool.plugins.module_utils import command
-from ansible_collections.relay.pool.plugins.module_utils.gpu import gather, record, visible
+from ansible_collections.relay.pool.plugins.module_utils import command, overrides
+from ansible_collections.relay.pool.plugins.module_utils.gpu import amd, gather, record, visible
 
 
 def gpus_of(monkeypatch, *gpus, environment=None):
@@ -59,10 +59,14 @@ def mig(number, parent):
         ),
         # Two vendors count on their own.
         ([nvidia(0), record.new("amd", 0), record.new("amd", 1)], [("CUDA0", None), ("ROCm0", None), ("ROCm1", None)]),
-        # Level Zero shows all of them whatever is placeable.
+        # Level Zero shows all of them whatever is placeable, but not one that has no driver.
         (
-            [record.new("intel", 0, placeable=False, reason="no memory"), record.new("intel", 1)],
-            [(None, None), ("SYCL1", None)],
+            [
+                record.new("intel", 0, placeable=False, reason="no memory"),
+                record.new("intel", 1),
+                record.new("intel", None, placeable=False, reason="no driver"),
+            ],
+            [("SYCL0", None), ("SYCL1", None), (None, None)],
         ),
         ([record.new("apple", 0, integrated=True)], [("MTL0", None)]),
     ],
@@ -97,6 +101,12 @@ def test_what_the_user_hid_is_not_placeable(monkeypatch, value, expected):
     assert {gpu["visible_devices"] for gpu in gpus} == {None}
     hidden = f"CUDA_VISIBLE_DEVICES={value} in relay_environment hides it"
     assert {gpu["reason"] for gpu in gpus if not gpu["placeable"]} <= {hidden}
+
+
+def test_a_gpu_that_is_refused_already_keeps_its_reason(monkeypatch):
+    gpus = [nvidia(0, placeable=False, reason="lost"), nvidia(1)]
+    found = gpus_of(monkeypatch, *gpus, environment={"CUDA_VISIBLE_DEVICES": "1"})
+    assert [gpu["reason"] for gpu in found] == ["lost", None]
 
 
 def test_hip_is_obeyed_too_and_other_vendors_variables_are_not(monkeypatch):
@@ -134,6 +144,19 @@ def test_an_integrated_gpu_beside_a_discrete_one_is_left_alone(monkeypatch):
     found = gpus_of(monkeypatch, record.new("amd", 0), igpu)
     assert [(gpu["placeable"], gpu["reason"]) for gpu in found] == [(True, None), (False, gather.BESIDE)]
     assert named(found) == [("ROCm0", "0"), (None, None)]
+
+
+@pytest.mark.parametrize("reason", [None, amd.SMALL])
+def test_an_integrated_gpu_is_used_when_what_its_reason_says_is_stated(monkeypatch, reason):
+    igpu = record.new("amd", 1, integrated=True, memory_total_bytes=4096, memory_free_bytes=2048)
+    if reason:
+        record.refuse(igpu, reason)
+    found = gpus_of(monkeypatch, record.new("amd", 0), igpu)
+    values = {"placeable": True, "device": "ROCm1"}
+    stated = {name: value for name, value in values.items() if name in found[1]["reason"]}
+    facts = {"gpus": found, "memory": {"total_bytes": None, "available_bytes": None, "own_bytes": 0}, "cpu": {}}
+    overrides.apply_overrides(facts, {"gpus": [{"index": 1, **stated}]})
+    assert found[1]["placeable"]
 
 
 def test_an_integrated_gpu_alone_or_beside_a_broken_one_counts(monkeypatch):

@@ -8,8 +8,15 @@ import os
 import pathlib
 
 import pytest
-from ansible_collections.relay.pool.plugins.module_utils import command
-from ansible_collections.relay.pool.plugins.module_utils.gpu import intel, intel_sysfs, record, tools, xpu_smi
+from ansible_collections.relay.pool.plugins.module_utils import command, overrides
+from ansible_collections.relay.pool.plugins.module_utils.gpu import (
+    intel,
+    intel_sysfs,
+    record,
+    tools,
+    visible,
+    xpu_smi,
+)
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures" / "intel"
 MIB = 1024 * 1024
@@ -536,6 +543,17 @@ def test_tiles_are_devices_of_their_own(probe):
     gpus, _messages = probe({"discovery -j": text})
     assert (gpus[0]["memory_total_bytes"], gpus[0]["placeable"]) == (137438953472, False)
     assert "ZE_FLAT_DEVICE_HIERARCHY" in gpus[0]["reason"]
+
+
+@pytest.mark.parametrize("reason", [intel.INTEGRATED, intel.TILES, intel.NO_TOOL, intel.UNLISTED, intel.NO_TOTAL])
+def test_a_gpu_is_used_when_what_its_reason_says_is_stated(reason):
+    gpu = record.new("intel", 0, placeable=False, reason=reason)
+    visible.name_devices("intel", [gpu])
+    values = {"placeable": True, "memory_total_bytes": 4096, "memory_free_bytes": 2048}
+    stated = {name: value for name, value in values.items() if name in reason}
+    facts = {"gpus": [gpu], "memory": {"total_bytes": None, "available_bytes": None, "own_bytes": 0}, "cpu": {}}
+    overrides.apply_overrides(facts, {"gpus": [{"index": 0, **stated}]})
+    assert (gpu["placeable"], gpu["device"]) == (True, "SYCL0")
 
 
 def test_free_memory_that_the_tool_lacks_is_the_drivers(probe, sys_tree):
