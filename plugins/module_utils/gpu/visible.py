@@ -90,6 +90,13 @@ def _obey(hiding: Sequence[Hiding], gpus: list[dict[str, Any]], environment: Map
     return seen if said else None
 
 
+def _words(gpus: list[dict[str, Any]]) -> list[str]:
+    """What names these GPUs to the runtime: uuids as it knows them, or indexes, as it takes no list of both."""
+    uuids = [str(gpu["uuid"]) for gpu in gpus]
+    # That of a Jetson's GPU is only a number.
+    return uuids if all(uuid.startswith("GPU-") for uuid in uuids) else [str(gpu["index"]) for gpu in gpus]
+
+
 def name_devices(vendor: str, gpus: list[dict[str, Any]], environment: Mapping[str, str] | None = None) -> None:
     """Set ``device`` and ``visible_devices`` of the vendor's GPUs, which are in the order of their indexes.
 
@@ -108,7 +115,7 @@ def name_devices(vendor: str, gpus: list[dict[str, Any]], environment: Mapping[s
             gpu["device"] = None if gpu["index"] is None else f"{prefix}{gpu['index']}"
         return
     seen = [g for g in whole if g["placeable"]]
-    words = ",".join(str(g["uuid"] or g["index"]) for g in seen)
+    words = ",".join(_words(seen))
     for number, gpu in enumerate(seen):
         gpu["device"] = f"{prefix}{number}"
         gpu["visible_devices"] = words if len(seen) < len(gpus) else None

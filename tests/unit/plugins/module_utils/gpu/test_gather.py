@@ -68,6 +68,15 @@ def mig(number, parent):
             ],
             [("SYCL0", None), ("SYCL1", None), (None, None)],
         ),
+        # A list of both uuids and indexes, or with a uuid as a Jetson writes it, is none that CUDA takes.
+        (
+            [nvidia(0), record.new("nvidia", 1), nvidia(2, placeable=False, reason="lost")],
+            [("CUDA0", "0,1"), ("CUDA1", "0,1"), (None, None)],
+        ),
+        (
+            [record.new("nvidia", 0, uuid="ddae9891-0a5e"), nvidia(1, placeable=False, reason="lost")],
+            [("CUDA0", "0"), (None, None)],
+        ),
         ([record.new("apple", 0, integrated=True)], [("MTL0", None)]),
     ],
 )
