@@ -40,8 +40,10 @@ PERMISSIONS = "insufficient_permissions"
 UNIFIED_REASONS = ("n_a", "not_supported")
 # Parts that share the machine's memory. Some report a part of it that the firmware set aside as if it were all.
 UNIFIED_NAMES = re.compile(r"\b(?:GB10|N1X?|Thor|Orin|Xavier|Tegra|Jetson|nvgpu)\b", re.IGNORECASE)
-# Parts on the same kind of board that have HBM of their own.
-OWN_MEMORY_NAMES = re.compile(r"\bG[BH][23]00\b", re.IGNORECASE)
+# Graphics cards, and parts on the same kind of board that have HBM of their own: no memory is a fault there.
+OWN_MEMORY_NAMES = re.compile(
+    r"\b(?:G[BH][23]00|GeForce|Quadro|Tesla|TITAN|GRID|GTX|RTX|[ABHLPTV][0-9]{1,4}[A-Z]?)\b", re.IGNORECASE
+)
 
 _UNKNOWN_FIELD = re.compile(r'Field "([a-z_.]{1,60})" is not a valid field to query', re.IGNORECASE)
 _NONE_RUNNING = re.compile(r"No running (?:compute )?processes found", re.IGNORECASE)

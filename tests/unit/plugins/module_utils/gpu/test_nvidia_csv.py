@@ -110,6 +110,10 @@ CARD = {"unified_memory": False, "integrated": False}
         # The processor next to it has memory of its own, and so has the GPU.
         ("NVIDIA GH200 480GB", "97871", "97281", {**CARD, "memory_total_bytes": 97871 * MIB}, None),
         ("NVIDIA GB200", "[N/A]", "[N/A]", {**CARD, "memory_total_bytes": None, "reason": "n_a"}, None),
+        ("NVIDIA GeForce RTX 5090", "[N/A]", "[N/A]", {**CARD, "memory_total_bytes": None, "reason": "n_a"}, None),
+        ("Tesla V100S-PCIE-32GB", "[Not Supported]", "5", {**CARD, "memory_total_bytes": None}, None),
+        ("NVIDIA A10G", "[N/A]", "[N/A]", {**CARD, "memory_total_bytes": None}, None),
+        ("GRID T4-16Q", "[N/A]", "[N/A]", {**CARD, "memory_total_bytes": None}, None),
         ("NVIDIA GB102", "24576", "24000", {**CARD, "memory_total_bytes": 24576 * MIB}, None),
         # An error is no sign of unified memory.
         ("NVIDIA L4", "[Unknown Error]", "[N/A]", {**CARD, "memory_total_bytes": None}, None),
@@ -133,7 +137,7 @@ def test_unified_without_meminfo_is_unknown(total, meminfo):
 
 
 def test_unified_by_its_missing_memory_without_meminfo():
-    gpus, _messages = parse(row(total="[N/A]", free="[N/A]"), {})
+    gpus, _messages = parse(row(name="an unheard-of part", total="[N/A]", free="[N/A]"), {})
     assert gpus[0]["memory_total_bytes"] is None
     assert "meminfo" in gpus[0]["reason"]
 
