@@ -45,6 +45,13 @@ OWN_MEMORY_NAMES = re.compile(
     r"\b(?:G[BH][23]00|GeForce|Quadro|Tesla|TITAN|GRID|GTX|RTX|[ABHLPTV][0-9]{1,4}[A-Z]?)\b", re.IGNORECASE
 )
 
+# What any value of a row may say in place of itself, and the way out.
+FAULTS = {
+    "gpu_requires_reset": "run nvidia-smi --gpu-reset {option} when nothing uses it, or reboot",
+    "gpu_is_lost": "look for Xid in the kernel log, then reboot",
+}
+UNREADABLE = "nvidia-smi cannot read it ({reason}): look for Xid in the kernel log, then reset the GPU or reboot"
+
 _UNKNOWN_FIELD = re.compile(r'Field "([a-z_.]{1,60})" is not a valid field to query', re.IGNORECASE)
 _NONE_RUNNING = re.compile(r"No running (?:compute )?processes found", re.IGNORECASE)
 
@@ -110,10 +117,11 @@ def split_rows(text: str, fields: Sequence[str]) -> tuple[list[dict[str, str]], 
     return rows, messages
 
 
-def _is_unified(name: str, total_reason: str | None, mig: bool, reset: bool) -> bool:
+def _is_unified(name: str, total_reason: str | None, other: bool) -> bool:
+    """``other``: something else may be why there is no memory."""
     if UNIFIED_NAMES.search(name):
         return True
-    return total_reason in UNIFIED_REASONS and not (mig or reset or OWN_MEMORY_NAMES.search(name))
+    return total_reason in UNIFIED_REASONS and not (other or OWN_MEMORY_NAMES.search(name))
 
 
 def _machine_memory(gpu: dict[str, Any], meminfo: Mapping[str, int], total: int | None, free: int | None) -> list[str]:
@@ -135,7 +143,8 @@ def _card(row: Mapping[str, str], index: int | None, meminfo: Mapping[str, int])
         value = row.get(field, "")
         return None if not value or values.no_value_reason(value) else value
 
-    reset = any("requires_reset" in (values.no_value_reason(value) or "") for value in row.values())
+    said = {values.no_value_reason(value) for value in row.values()}
+    fault = next((word for word in FAULTS if word in said), None)
     total, free, reason = values.memory(row["memory.total"], row["memory.free"])
     gpu = record.new(
         "nvidia",
@@ -152,12 +161,14 @@ def _card(row: Mapping[str, str], index: int | None, meminfo: Mapping[str, int])
     mode = text("compute_mode") or ""
     card = Card(gpu, mig=row.get("mig.mode.current") == "Enabled", exclusive=mode if "Exclusive" in mode else None)
     messages = []
-    if _is_unified(gpu["name"], values.no_value_reason(row["memory.total"]), card.mig, reset):
+    if _is_unified(gpu["name"], values.no_value_reason(row["memory.total"]), card.mig or fault is not None):
         messages = _machine_memory(gpu, meminfo, total, free)
-    if reset:
-        card.refuse(f"gpu_requires_reset: run nvidia-smi --gpu-reset {card.option} when nothing uses it, or reboot")
+    if fault:
+        card.refuse(f"{fault}: {FAULTS[fault].format(option=card.option)}")
+    if not text("name") and gpu["memory_total_bytes"] is None:
+        card.refuse(UNREADABLE.format(reason=reason))
     if mode == "Prohibited":
-        card.refuse("compute mode is Prohibited: set it to Default with nvidia-smi -c 0")
+        card.refuse(f"compute mode is Prohibited: set it to Default with nvidia-smi {card.option} -c 0")
     if card.mig:
         record.refuse(gpu, f"{PERMISSIONS}; {MIG_ENABLED}" if reason == PERMISSIONS else MIG_ENABLED)
     if index is None:

@@ -145,6 +145,8 @@ def test_unified_by_its_missing_memory_without_meminfo():
 def test_refusals_have_words():
     gpus, _messages = parse(row(mode="Prohibited") + "\n" + row(1, mig="Enabled"))
     assert "Prohibited" in gpus[0]["reason"]
+    # Without -i it would change the other GPUs too.
+    assert "nvidia-smi -i 0 -c 0" in gpus[0]["reason"]
     assert gpus[1]["reason"].startswith("MIG is enabled")
 
 
@@ -164,6 +166,22 @@ def test_gpu_that_requires_a_reset_is_refused_wherever_it_says_so(field):
     assert "nvidia-smi --gpu-reset -i 3" in gpus[0]["reason"]
     if field == "free":
         assert gpus[0]["memory_free_bytes"] is None
+
+
+@pytest.mark.parametrize("field", ["name", "total", "free", "mode", "mig"])
+def test_gpu_that_is_lost_is_refused_wherever_it_says_so(field):
+    gpus, messages = parse(row(3, **{field: "[GPU is lost]"}))
+    assert messages == []
+    assert (gpus[0]["placeable"], gpus[0]["unified_memory"]) == (False, False)
+    assert gpus[0]["reason"].startswith("gpu_is_lost: ")
+    assert "reboot" in gpus[0]["reason"]
+
+
+@pytest.mark.parametrize("word", ["[Unknown Error]", "[N/A]"])
+def test_gpu_of_which_nothing_can_be_read_is_refused(word):
+    gpus, _messages = parse(row(name=word, total=word, free=word), {})
+    assert gpus[0]["placeable"] is False
+    assert "reboot" in gpus[0]["reason"]
 
 
 def test_what_else_a_card_is():
