@@ -32,6 +32,8 @@ WAYS_OUT = {
     "drain p2p": "end the processes that use it together with other GPUs",
     nvidia_xml.DRAIN_AND_RESET.lower(): "end the processes on it, then run nvidia-smi --gpu-reset {option}",
 }
+# What to do about a number that is unknown for a reason in nvidia-smi's words.
+STATE_IT = "look for NVRM in the kernel log, or state {names} in relay_overrides"
 
 
 def _find_details(smi: nvidia_smi.Smi, cards: list[Card]) -> tuple[list[Details | None], list[str]]:
@@ -140,6 +142,14 @@ def _finish(
     return gpus
 
 
+def _name_way_out(gpu: dict[str, Any]) -> None:
+    """What to do where the memory is not known. Of missing permissions for a whole GPU a message says it."""
+    names = [name for name in ("memory_total_bytes", "memory_free_bytes") if gpu[name] is None]
+    said = gpu["reason"] == nvidia_csv.PERMISSIONS and gpu["partition_of"] is None
+    if names and gpu["placeable"] and gpu["reason"] and not said:
+        gpu["reason"] += f": {STATE_IT.format(names=' and '.join(names))}"
+
+
 def _sort_key(group: list[dict[str, Any]]) -> tuple[bool, int]:
     index = group[0]["index"]
     return (index is None, index or 0)
@@ -177,11 +187,16 @@ def read_gpus(machine: record.Machine) -> tuple[list[dict[str, Any]], list[str]]
         answer.messages += messages
         _list_mig(smi, answer, details)
         for card, entry, each in zip(answer.cards, details, processes):
-            groups.append(_finish(card, entry, each, answer, pids))
-            if (card.gpu["reason"] or "").startswith(nvidia_csv.PERMISSIONS):
+            group = _finish(card, entry, each, answer, pids)
+            groups.append(group)
+            # Those of its MIG devices that count may well be known.
+            known = any(part["placeable"] and part["memory_free_bytes"] is not None for part in group[1:])
+            if (card.gpu["reason"] or "").startswith(nvidia_csv.PERMISSIONS) and not known:
                 answer.messages.append(
                     f"the memory of {card.gpu['name']} (GPU {card.gpu['index']}) cannot be read "
                     f"({nvidia_csv.PERMISSIONS}): run the probe on the host as root, or state the memory in overrides"
                 )
     gpus = [gpu for group in sorted(groups, key=_sort_key) for gpu in group]
+    for gpu in gpus:
+        _name_way_out(gpu)
     return gpus, list(dict.fromkeys(message for message in answer.messages if message))

@@ -263,6 +263,42 @@ def test_missing_permissions_say_what_to_do(read, mig, reason):
     assert "as root" in messages[0]
 
 
+@pytest.mark.parametrize("size", ["20475 MiB", "Insufficient Permissions"])
+def test_mig_devices_that_a_container_may_read_are_enough(read, size):
+    words = "[Insufficient Permissions]"
+    part = (
+        "<mig_devices><mig_device><index>0</index><uuid>MIG-5</uuid><fb_memory_usage>"
+        f"<total>{size}</total><free>{size}</free></fb_memory_usage></mig_device></mig_devices>"
+    )
+    run = fake(ok(row(0, total=words, free=words, mig="Enabled")), xml(gpu_xml(0, extra=part)))
+    gpus, messages = read(run)
+    assert brief(gpus, "placeable", "uuid") == [(False, "GPU-0"), (True, "MIG-5")]
+    if size == "20475 MiB":
+        assert (messages, gpus[1]["reason"]) == ([], None)
+    else:
+        assert len(messages) == 1
+        assert gpus[1]["reason"].startswith("insufficient_permissions: ")
+        assert "relay_overrides" in gpus[1]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("total", "free", "reason", "names"),
+    [
+        ("46068", "[N/A]", "n_a: ", "memory_free_bytes"),
+        ("[Unknown Error]", "[Unknown Error]", "unknown_error: ", "memory_total_bytes and memory_free_bytes"),
+        ("ERR!", "1", "unreadable value 'ERR!': ", "memory_total_bytes"),
+        ("0", "0", "nvidia-smi reports a memory of 0 MiB: ", "memory_total_bytes and memory_free_bytes"),
+        ("100", "101", "nvidia-smi reports 101 MiB free of 100 MiB: ", "memory_free_bytes"),
+    ],
+)
+def test_unknown_memory_says_what_to_do(read, total, free, reason, names):
+    gpus, messages = read(fake(ok(row(0, total=total, free=free)), xml(gpu_xml(0))))
+    assert messages == []
+    assert gpus[0]["placeable"] is True
+    assert gpus[0]["reason"].startswith(reason)
+    assert gpus[0]["reason"].endswith(f"or state {names} in relay_overrides")
+
+
 def test_memory_of_the_machine(read):
     gpus, messages = read(fake(ok(row(0, "NVIDIA N1X", "8128", "7929")), xml(gpu_xml(0))))
     assert brief(gpus, "memory_total_bytes", "unified_memory") == [(MEMINFO["MemTotal"], True)]
