@@ -163,7 +163,7 @@ def _ask(
 def read_gpus(machine: record.Machine) -> tuple[list[dict[str, Any]], list[str]]:
     """The GPUs in the order of their indexes, those without one last, and what went wrong in finding them."""
     root = machine.sys_root
-    devices = pci.display_devices(pci.AMD, root)
+    devices = [device for device in pci.display_devices(pci.AMD, root) if not device.virtual]
     cards = amd_sysfs.read_cards(root)
     version = _version(root)
     if not devices and not cards and version is None and not os.path.isdir(os.path.join(root, "class", "kfd")):

@@ -195,6 +195,9 @@ def _numbered(rows: list[Row]) -> list[dict[str, Any]]:
 def read_gpus(machine: record.Machine) -> tuple[list[dict[str, Any]], list[str]]:
     """The Intel GPUs of this machine, discrete ones first, and messages about what went wrong."""
     controllers = {device.address: device for device in pci.display_devices(pci.INTEL, machine.sys_root)}
+    # Shares of a GPU that virtual machines have, which xpu-smi lists too; one with its driver is a GPU to Level Zero.
+    lent = {a for a, device in controllers.items() if device.virtual and device.driver not in intel_sysfs.DRIVERS}
+    controllers = {address: device for address, device in controllers.items() if address not in lent}
     tool = tools.find(xpu_smi.SOURCE)
     if not controllers and tool is None:
         return [], []
@@ -208,6 +211,7 @@ def read_gpus(machine: record.Machine) -> tuple[list[dict[str, Any]], list[str]]
     }
     if tool is not None and (not controllers or len(integrated) < len(controllers)):
         seen, messages = xpu_smi.read_devices(machine, tool, integrated)
+    seen = [device for device in seen if device.address not in lent]
     said = "" if seen else next((message for message in messages if message), "")
 
     by_address = {device.address: device for device in seen if device.address}

@@ -32,6 +32,10 @@ WAYS_OUT = {
     "drain p2p": "end the processes that use it together with other GPUs",
     nvidia_xml.DRAIN_AND_RESET.lower(): "end the processes on it, then run nvidia-smi --gpu-reset {option}",
 }
+HOST_OF_VIRTUAL = (
+    "it is shared out to virtual machines (virtualization mode {mode}) by a driver that has no CUDA: install NVIDIA's "
+    "data centre driver to use it on this machine, or state placeable: true and device for it in relay_overrides"
+)
 # What to do about a number that is unknown for a reason in nvidia-smi's words.
 STATE_IT = "look for NVRM in the kernel log, or state {names} in relay_overrides"
 
@@ -65,6 +69,8 @@ def _apply_details(card: Card, details: Details) -> list[str]:
         record.refuse(gpu, nvidia_csv.MIG_ENABLED)
     if gpu["reason"] == nvidia_csv.MIG_ENABLED and not details.mig_devices:
         gpu["reason"] = nvidia_mig.NO_DEVICE
+    if details.shared_out:
+        card.refuse(HOST_OF_VIRTUAL.format(mode=details.shared_out))
     unsure = details.addressing == "ATS" and not gpu["unified_memory"]
     if unsure and not nvidia_csv.OWN_MEMORY_NAMES.search(gpu["name"]):
         return [
@@ -170,7 +176,7 @@ def read_gpus(machine: record.Machine) -> tuple[list[dict[str, Any]], list[str]]
 
     MIG devices stand behind the GPU whose parts they are.
     """
-    on_bus = pci.display_devices(pci.NVIDIA, machine.sys_root)
+    on_bus = [device for device in pci.display_devices(pci.NVIDIA, machine.sys_root) if not device.virtual]
     tool = tools.find("nvidia-smi")
     if tool is None:
         return _without_tool(machine, on_bus)

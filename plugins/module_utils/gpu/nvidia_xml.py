@@ -36,7 +36,10 @@ class MigDevice:
 
 @dataclass(frozen=True)
 class Details:
-    """One GPU. ``processes`` is None where the driver does not name them; ``action`` is what it wants done first."""
+    """One GPU. ``processes`` is None where the driver does not name them; ``action`` is what it wants done first.
+
+    ``shared_out`` is the virtualization mode in which virtual machines have it, or None.
+    """
 
     bus_id: str | None
     uuid: str | None
@@ -45,6 +48,7 @@ class Details:
     action: str | None = None
     reset: bool = False
     addressing: str | None = None
+    shared_out: str | None = None
     processes: tuple[Process, ...] | None = None
 
 
@@ -117,6 +121,12 @@ def _needs_reset(gpu: ElementTree.Element) -> bool:
     )
 
 
+def _shared_out(gpu: ElementTree.Element) -> str | None:
+    """Host VGPU or Host VSGA; others are None, Pass-Through and VGPU, as a virtual machine sees its own GPU."""
+    mode = _text(gpu, "gpu_virtualization_mode/virtualization_mode")
+    return mode[: values.MAX_SHOWN_CHARACTERS] if mode.lower().startswith("host ") else None
+
+
 def _details(gpu: ElementTree.Element) -> Details:
     return Details(
         bus_id=pci.normal_address(gpu.get("id")) or pci.normal_address(_text(gpu, "pci/pci_bus_id")),
@@ -126,6 +136,7 @@ def _details(gpu: ElementTree.Element) -> Details:
         action=_action(gpu),
         reset=_needs_reset(gpu),
         addressing=_known(gpu, "addressing_mode"),
+        shared_out=_shared_out(gpu),
         processes=_processes(gpu),
     )
 

@@ -23,12 +23,17 @@ _SLOT_NAME = re.compile(r"^PCI_SLOT_NAME=(\S+)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class PciDevice:
-    """``address`` such as 0000:01:00.0; ``vendor`` and ``device`` are four hex digits; ``driver`` is bound to it."""
+    """``address`` such as 0000:01:00.0; ``vendor`` and ``device`` are four hex digits; ``driver`` is bound to it.
+
+    ``virtual``: a virtual function (SR-IOV), by which another controller in the list is shared with virtual machines.
+    In such a machine it looks like any other.
+    """
 
     address: str
     vendor: str
     device: str
     driver: str | None = None
+    virtual: bool = False
 
 
 def normal_address(value: Any) -> str | None:
@@ -80,6 +85,7 @@ def display_devices(vendor: str, sys_root: str = "/sys") -> list[PciDevice]:
                 vendor=vendor,
                 device=_hex(path, "device"),
                 driver=os.path.basename(os.path.realpath(driver)) if os.path.exists(driver) else None,
+                virtual=os.path.lexists(os.path.join(path, "physfn")),
             )
         )
     return sorted(found, key=lambda device: device.address)

@@ -381,6 +381,17 @@ def test_a_gpu_of_the_bus_alone(box, driver, words):
     assert messages == []
 
 
+def test_virtual_functions_are_no_gpus_of_their_host(box):
+    box.pci(DGPU, "74a1", "gim", "0x120000")
+    for function, driver in (("0000:03:02.0", "vfio-pci"), ("0000:03:02.1", None)):
+        box.pci(function, "74b5", driver, "0x120000")
+        (box.root / "sys/bus/pci/devices" / function / "physfn").symlink_to(f"../{DGPU}")
+    gpus, messages = box.read()
+    assert messages == []
+    assert [(gpu["bus_id"], gpu["placeable"]) for gpu in gpus] == [(DGPU, False)]
+    assert "gim" in gpus[0]["reason"]
+
+
 def test_no_tool_is_asked_about_gpus_of_virtual_machines(box):
     box.pci(DGPU, "744c", "vfio-pci")
     box.tool("amd-smi", "")

@@ -413,6 +413,23 @@ def test_discrete_gpu_that_a_virtual_machine_shows_in_the_slot_of_the_integrated
     assert (gpus[0]["integrated"], gpus[0]["placeable"], gpus[0]["name"]) == (False, True, "Intel Arc A770")
 
 
+def test_virtual_functions_are_no_gpus_of_their_host(probe, sys_tree):
+    """Unless they have the driver that makes them GPUs to Level Zero."""
+    drivers = {"0000:4d:00.0": "xe", "0000:4d:00.1": "vfio-pci", "0000:4d:00.2": None, "0000:4d:00.3": "xe"}
+    for address, driver in drivers.items():
+        sys_tree.gpu(address, "56c0", driver)
+        if not address.endswith(".0"):
+            os.symlink("../0000:4d:00.0", sys_tree.root / "bus/pci/devices" / address / "physfn")
+    sizes = {"memory_physical_size_byte": "4000", "memory_free_size_byte": "3000"}
+    seen = [{"device_id": place, "pci_bdf_address": address, **sizes} for place, address in enumerate(drivers)]
+    gpus, messages = probe({"discovery -j": json.dumps({"device_list": seen})})
+    assert messages == []
+    assert [(gpu["index"], gpu["bus_id"], gpu["placeable"]) for gpu in gpus] == [
+        (0, "0000:4d:00.0", True),
+        (1, "0000:4d:00.3", True),
+    ]
+
+
 def test_sysfs_only_with_use_needs_no_tool(probe, sys_tree):
     sys_tree.gpu(B580, "e20b", card=0)
     sys_tree.write(f"kernel/debug/dri/{B580}/vram0_mm", fixture("vram0_mm_b580.txt"))

@@ -79,7 +79,7 @@ def pci_tree(root, *devices):
     kinds += [("0000:01:00.1", None, "0x10de", "0x040300"), ("0000:7f:00.0", "amdgpu", "0x1002", "0x030000")]
     for address, driver, vendor, kind in kinds:
         folder = root / "bus" / "pci" / "devices" / address
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / "vendor").write_text(vendor + "\n")
         (folder / "class").write_text(kind + "\n")
         (folder / "device").write_text("0x26b9\n")
@@ -219,6 +219,30 @@ def test_recovery_action(read, extra, words):
     assert messages == []
     for word in words or []:
         assert word in gpus[0]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "placeable"),
+    [("Host VGPU", False), ("Host VSGA", False), ("VGPU", True), ("Pass-Through", True), ("None", True), ("N/A", True)],
+)
+def test_gpu_that_virtual_machines_share(read, mode, placeable):
+    extra = f"<gpu_virtualization_mode><virtualization_mode>{mode}</virtualization_mode></gpu_virtualization_mode>"
+    gpus, messages = read(fake(ok(row(0, "NVIDIA A40")), xml(gpu_xml(0, extra=extra))))
+    assert messages == []
+    assert gpus[0]["placeable"] is placeable
+    assert placeable or "Host V" in gpus[0]["reason"]
+
+
+def test_virtual_functions_are_no_gpus_of_their_host(read, tmp_path):
+    """They have the driver of the GPU whose shares they are, or that of virtual machines."""
+    shares = [("0000:01:00.4", "nvidia"), ("0000:01:00.5", "vfio-pci"), ("0000:01:00.6", None)]
+    for address, _driver in shares:
+        folder = tmp_path / "sys" / "bus" / "pci" / "devices" / address
+        folder.mkdir(parents=True)
+        (folder / "physfn").symlink_to("../0000:01:00.0")
+    run = fake(ok(row(0) + "\n" + row(1)), xml(gpu_xml(0), gpu_xml(1)))
+    gpus, _messages = read(run, ("0000:01:00.0", "nvidia"), *shares, ("0000:02:00.0", "nvidia"))
+    assert brief(gpus, "index", "bus_id") == [(0, "0000:01:00.0"), (1, "0000:02:00.0")]
 
 
 @pytest.mark.parametrize(
