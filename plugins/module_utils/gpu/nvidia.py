@@ -18,6 +18,7 @@ from ansible_collections.relay.pool.plugins.module_utils.gpu import (
     nvidia_pci,
     nvidia_processes,
     nvidia_smi,
+    nvidia_tegra,
     nvidia_xml,
     pci,
     record,
@@ -162,6 +163,9 @@ def _sort_key(group: list[dict[str, Any]]) -> tuple[bool, int]:
 
 
 def _without_tool(machine: record.Machine, on_bus: list[pci.PciDevice]) -> tuple[list[dict[str, Any]], list[str]]:
+    board = None if on_bus else nvidia_tegra.read_gpu(machine)
+    if board:
+        return [board], [f"the GPU of the {board['name']} is not used: {nvidia_tegra.NO_TOOL}"]
     gpus = nvidia_pci.unreported(on_bus, machine.sys_root, missing=True)
     return gpus, [
         f"an NVIDIA GPU is at {device.address}, but {nvidia_pci.NO_TOOL}"

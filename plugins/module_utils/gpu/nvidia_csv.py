@@ -124,7 +124,9 @@ def _is_unified(name: str, total_reason: str | None, other: bool) -> bool:
     return total_reason in UNIFIED_REASONS and not (other or OWN_MEMORY_NAMES.search(name))
 
 
-def _machine_memory(gpu: dict[str, Any], meminfo: Mapping[str, int], total: int | None, free: int | None) -> list[str]:
+def machine_memory(
+    gpu: dict[str, Any], meminfo: Mapping[str, int], total: int | None = None, free: int | None = None
+) -> list[str]:
     """Give the GPU the machine's memory. A message when the tool reported ``total`` MiB of it."""
     whole, available = meminfo.get("MemTotal") or None, meminfo.get("MemAvailable")
     if whole and available and available > whole:
@@ -162,7 +164,7 @@ def _card(row: Mapping[str, str], index: int | None, meminfo: Mapping[str, int])
     card = Card(gpu, mig=row.get("mig.mode.current") == "Enabled", exclusive=mode if "Exclusive" in mode else None)
     messages = []
     if _is_unified(gpu["name"], values.no_value_reason(row["memory.total"]), card.mig or fault is not None):
-        messages = _machine_memory(gpu, meminfo, total, free)
+        messages = machine_memory(gpu, meminfo, total, free)
     if fault:
         card.refuse(f"{fault}: {FAULTS[fault].format(option=card.option)}")
     if not text("name") and gpu["memory_total_bytes"] is None:

@@ -11,6 +11,8 @@ import shutil
 # Where packages put them: of distributions, of the vendors, in containers with NVIDIA's runtime, in WSL, on NixOS.
 SEARCH_PATH = (
     "/usr/bin",
+    # On a Jetson, and not in everybody's PATH.
+    "/usr/sbin",
     "/usr/local/bin",
     "/opt/rocm/bin",
     "/opt/xpum/bin",

@@ -8,7 +8,7 @@ import time
 
 import pytest
 from ansible_collections.relay.pool.plugins.module_utils import command
-from ansible_collections.relay.pool.plugins.module_utils.gpu import nvidia, nvidia_pci, record, tools
+from ansible_collections.relay.pool.plugins.module_utils.gpu import nvidia, nvidia_pci, nvidia_tegra, record, tools
 
 MIB = 1024 * 1024
 FIXTURES = pathlib.Path(__file__).parent / "fixtures" / "nvidia"
@@ -691,6 +691,40 @@ def test_card_without_tool_is_an_error(read, driver, reason, said):
     assert messages == (
         ["an NVIDIA GPU is at 0000:01:00.0, but nvidia-smi is not found: install the driver"] if said else []
     )
+
+
+def board(root, compatible):
+    folder = root / "sys" / "firmware" / "devicetree" / "base"
+    folder.mkdir(parents=True)
+    (folder / "compatible").write_text(compatible)
+    (folder / "model").write_text("NVIDIA Jetson AGX Xavier\0")
+
+
+def test_jetson_without_tool(read, tmp_path):
+    board(tmp_path, "nvidia,p2972-0000\0nvidia,tegra194\0")
+    gpus, messages = read(None, tool=None)
+    keys = ("index", "name", "memory_total_bytes", "memory_free_bytes", "unified_memory", "placeable", "reason")
+    sizes = (MEMINFO["MemTotal"], MEMINFO["MemAvailable"])
+    assert brief(gpus, *keys) == [(0, "NVIDIA Jetson AGX Xavier", *sizes, True, False, nvidia_tegra.NO_TOOL)]
+    assert [message for message in messages if "JetPack" in message] == messages
+    assert len(messages) == 1
+
+
+def test_other_boards_without_tool_have_no_gpu(read, tmp_path):
+    board(tmp_path, "raspberrypi,5-model-b\0brcm,bcm2712\0")
+    assert read(None, tool=None) == ([], [])
+
+
+def test_jetson_with_its_tool(read, tmp_path):
+    board(tmp_path, "nvidia,p3737-0000+p3701-0000\0nvidia,tegra234\0")
+    gpus, _messages = read(fake(ok(row(0, "Orin (nvgpu)", "[N/A]", "[N/A]")), xml(gpu_xml(0))))
+    assert brief(gpus, "name", "placeable") == [("Orin (nvgpu)", True)]
+
+
+def test_jetson_with_a_card_in_its_slot(read, tmp_path):
+    board(tmp_path, "nvidia,p3740-0002+p3701-0008\0nvidia,tegra234\0")
+    gpus, _messages = read(None, ("0000:01:00.0", None), tool=None)
+    assert brief(gpus, "index", "bus_id") == [(None, "0000:01:00.0")]
 
 
 @pytest.mark.parametrize(

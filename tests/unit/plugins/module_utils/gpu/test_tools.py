@@ -37,3 +37,9 @@ def test_what_is_in_the_path_goes_first(tmp_path, monkeypatch):
     assert tools.find("nvidia-smi") == first
     monkeypatch.setenv("PATH", "/nonexistent")
     assert tools.find("nvidia-smi") == second
+
+
+def test_tool_is_found_where_a_jetson_has_it(monkeypatch):
+    monkeypatch.setenv("PATH", "/bin")
+    monkeypatch.setattr(tools.shutil, "which", lambda name, path: "/usr/sbin" in path.split(":"))
+    assert tools.find("nvidia-smi")
