@@ -16,13 +16,11 @@ from dataclasses import dataclass, replace
 from typing import Iterable
 
 from ansible_collections.relay.pool.plugins.module_utils import small_files
-from ansible_collections.relay.pool.plugins.module_utils.gpu import amd_card, tool_values
+from ansible_collections.relay.pool.plugins.module_utils.gpu import amd_card, pid_namespace, tool_values
 from ansible_collections.relay.pool.plugins.module_utils.sizes import ABSURD_BYTES, digits, plausible
 
 TOPOLOGY = ("class", "kfd", "kfd", "topology", "nodes")
 PROCESSES = ("class", "kfd", "kfd", "proc")
-# The kernel's number of the PID namespace that every machine starts with.
-INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 # Kinds of a memory bank that are the GPU's own: seen by the CPU, and not seen by it.
 FRAME_BUFFER = (1, 2)
 _PROPERTY = re.compile(r"([a-z_0-9]+)\s+([0-9]{1,20})\s*\Z")
@@ -121,11 +119,7 @@ def own_bytes(pids: Iterable[int], sys_root: str = "/sys", proc_root: str = "/pr
     """
     held: dict[int, int] = {}
     known: set[int] = set()
-    try:
-        namespace = os.readlink(os.path.join(proc_root, "self", "ns", "pid"))
-    except OSError:
-        namespace = ""
-    if namespace != INITIAL_PID_NAMESPACE:
+    if not pid_namespace.is_initial(proc_root):
         return held, known
     for pid in set(pids):
         folder = os.path.join(sys_root, *PROCESSES, str(pid))

@@ -195,10 +195,16 @@ def read_gpus(machine: record.Machine) -> tuple[list[dict[str, Any]], list[str]]
             answer.messages += _apply_details(card, entry) if entry else []
         processes, messages = _read_processes(smi, answer.cards, details, pids)
         answer.messages += messages
+        named = [each for each in processes if each is not None]
+        hidden = bool(named) and nvidia_processes.are_hidden(named, pids, machine.proc_root)
+        answer.messages += [nvidia_processes.HIDDEN] if hidden else []
         _list_mig(smi, answer, details)
         for card, entry, each in zip(answer.cards, details, processes):
             group = _finish(card, entry, each, answer, pids)
             groups.append(group)
+            if hidden:
+                for gpu in group:
+                    gpu["memory_own_bytes"] = None
             # Those of its MIG devices that count may well be known.
             known = any(part["placeable"] and part["memory_free_bytes"] is not None for part in group[1:])
             if (card.gpu["reason"] or "").startswith(nvidia_csv.PERMISSIONS) and not known:

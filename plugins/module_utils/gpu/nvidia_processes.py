@@ -5,13 +5,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Collection, Sequence
+import os
+import re
+from typing import Any, Collection, Iterable, Sequence
 
+from ansible_collections.relay.pool.plugins.module_utils.gpu import pid_namespace
 from ansible_collections.relay.pool.plugins.module_utils.gpu.nvidia_csv import Card, Process
 
 # Graphics processes share a GPU with whoever computes on it.
 COMPUTE_KINDS = ("C", "C+G")
 MAX_NAME_CHARACTERS = 120
+# A GPU as a process has it open, and under WSL all of them.
+_DEVICE = re.compile(r"/dev/(?:nvidia[0-9]+|dxg)\Z")
+HIDDEN = (
+    "nvidia-smi names none of the pool's processes, as in a container or under WSL: what they hold on the GPUs counts "
+    "as taken by others, unless memory_free_bytes is stated in relay_overrides"
+)
 
 
 def set_own(gpu: dict[str, Any], processes: Sequence[Process], pids: Collection[int]) -> list[str]:
@@ -30,6 +39,21 @@ def set_own(gpu: dict[str, Any], processes: Sequence[Process], pids: Collection[
     unknown = {pid: reason for pid, reason in unknown.items() if pid not in held}
     gpu["memory_own_bytes"] = None if unknown else sum(held.values())
     return [f"memory of process {pid} on {label} is not known: {reason}" for pid, reason in unknown.items()]
+
+
+def are_hidden(named: Iterable[Sequence[Process]], pids: Collection[int], proc_root: str) -> bool:
+    """Whether nvidia-smi, asked in a container, says nothing of those of the processes that have a GPU open."""
+    if pid_namespace.is_initial(proc_root) or any(process.pid in pids for each in named for process in each):
+        return False
+    return any(_has_gpu(os.path.join(proc_root, str(pid), "fd")) for pid in pids)
+
+
+def _has_gpu(folder: str) -> bool:
+    try:
+        return any(_DEVICE.match(os.readlink(os.path.join(folder, name))) for name in os.listdir(folder))
+    except OSError:
+        # It has ended, or is somebody else's.
+        return False
 
 
 def refuse_taken(card: Card, processes: Sequence[Process], pids: Collection[int]) -> None:

@@ -12,8 +12,8 @@ from ansible_collections.relay.pool.plugins.module_utils.gpu import (
     amd,
     amd_apu,
     amd_join,
-    amd_kfd,
     amd_smi,
+    pid_namespace,
     record,
     tools,
 )
@@ -32,7 +32,7 @@ class Box:
         self.answers = {}
         self.ran = []
         (root / "proc" / "self" / "ns").mkdir(parents=True)
-        self.namespace(amd_kfd.INITIAL_PID_NAMESPACE)
+        self.namespace(pid_namespace.INITIAL)
 
     def write(self, path, text):
         target = self.root / path
@@ -553,7 +553,7 @@ def test_own_memory_by_kfd(box):
     assert brief(box.read()[0], "memory_own_bytes") == [(0,)]
 
 
-@pytest.mark.parametrize("namespace", [amd_kfd.INITIAL_PID_NAMESPACE, "pid:[4026532501]"])
+@pytest.mark.parametrize("namespace", [pid_namespace.INITIAL, "pid:[4026532501]"])
 def test_own_memory_by_open_files(box, namespace):
     box.namespace(namespace)
     box.pci(DGPU, "744c")

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.relay.pool.plugins.module_utils.gpu import amd_kfd, pci
+from ansible_collections.relay.pool.plugins.module_utils.gpu import amd_kfd, pci, pid_namespace
 
 GIB = 1 << 30
 
@@ -147,7 +147,7 @@ def test_an_id_of_two_gpus_is_none_of_them(tmp_path):
     assert [node.uuid for node in amd_kfd.read_nodes(root)] == [None, None, "GPU-0000000000000008"]
 
 
-def processes(root, held, namespace=amd_kfd.INITIAL_PID_NAMESPACE):
+def processes(root, held, namespace=pid_namespace.INITIAL):
     for path, size in held.items():
         target = root / "sys" / "class" / "kfd" / "kfd" / "proc" / path
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,15 @@ import time
 
 import pytest
 from ansible_collections.relay.pool.plugins.module_utils import command
-from ansible_collections.relay.pool.plugins.module_utils.gpu import nvidia, nvidia_pci, nvidia_tegra, record, tools
+from ansible_collections.relay.pool.plugins.module_utils.gpu import (
+    nvidia,
+    nvidia_pci,
+    nvidia_processes,
+    nvidia_tegra,
+    pid_namespace,
+    record,
+    tools,
+)
 
 MIB = 1024 * 1024
 FIXTURES = pathlib.Path(__file__).parent / "fixtures" / "nvidia"
@@ -136,6 +144,30 @@ def test_no_gpu_and_no_tool_is_nothing(read):
 
 
 # What the pool's processes hold.
+
+
+@pytest.mark.parametrize(
+    ("namespace", "opened", "named", "own"),
+    [
+        # In a container or under WSL nvidia-smi may leave out the processes that use a GPU.
+        ("pid:[4026532501]", "/dev/nvidia1", None, None),
+        ("pid:[4026532501]", "/dev/dxg", None, None),
+        # Newer drivers name those of the container.
+        ("pid:[4026532501]", "/dev/nvidia1", 10, 100 * MIB),
+        ("pid:[4026532501]", "/dev/nvidiactl", None, 0),
+        ("pid:[4026532501]", "/dev/null", None, 0),
+        # On the machine itself they are all named: such a process has nothing on the GPU yet.
+        (pid_namespace.INITIAL, "/dev/nvidia1", None, 0),
+    ],
+)
+def test_own_memory_is_unknown_where_the_processes_are_hidden(read, tmp_path, namespace, opened, named, own):
+    for link, target in (("proc/self/ns/pid", namespace), ("proc/10/fd/3", opened), ("proc/10/fd/0", "/dev/null")):
+        (tmp_path / link).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / link).symlink_to(target)
+    details = xml(gpu_xml(0, *([process(named)] if named else [])))
+    gpus, messages = read(fake(ok(row(0)), details), pids=(9, 10), proc_root=str(tmp_path / "proc"))
+    assert brief(gpus, "memory_own_bytes", "placeable", "reason") == [(own, True, None)]
+    assert messages == ([] if own is not None else [nvidia_processes.HIDDEN])
 
 
 def test_own_memory_counts_own_processes_only(read):
