@@ -130,7 +130,7 @@ def _explain(gpu: dict[str, Any], pool: amd_apu.Pool, refusal: str | None, way: 
         gpu.update(placeable=False, reason=refusal)
     elif gpu["placeable"] and pool.free is None:
         gpu["reason"] = pool.reason or (NO_MEMORY if pool.total is None else NO_USE).format(way=way)
-    return [f"{gpu['name']} at {gpu['bus_id']}: {pool.note}"] if pool.note and not refusal else []
+    return [f"{gpu['name']} at {gpu['bus_id']}: {pool.note}"] if pool.note and gpu["placeable"] else []
 
 
 def _version(sys_root: str) -> str | None:

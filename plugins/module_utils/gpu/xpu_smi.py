@@ -138,7 +138,9 @@ def _call(machine: record.Machine, *argv: str) -> tuple[list[Device], list[str],
     result = machine.tool(*argv)
     devices, messages = parse_devices(result.stdout)
     if not result.ok:
-        messages = [message for message in messages if message != NO_JSON] + [result.error or ""]
+        messages = [message for message in messages if message != NO_JSON]
+        # Beside a message in words its return code says nothing.
+        messages += [result.error or ""] if result.rc is None or not messages else []
     return devices, messages, result.rc is not None
 
 

@@ -505,6 +505,15 @@ def test_an_old_kernel_is_named(box):
     assert messages == [f"AMD GPU (gfx1151, PCI device 1586) at {APU}: {amd_apu.OLD_KERNEL}"]
 
 
+def test_an_old_kernel_is_not_named_for_a_gpu_that_is_refused(box):
+    box.pci(APU, "164e")
+    box.card(1, APU, vram=512 * MIB, gtt=16 * GIB)
+    box.node(1, 64042, 0xC500, gfx=100306, bank=512 * MIB)
+    gpus, messages = box.read()
+    assert brief(gpus, "placeable", "reason") == [(False, amd.SMALL)]
+    assert messages == []
+
+
 def test_an_apu_of_which_a_tool_tells_the_carve_out_only(box):
     (box.root / "sys" / "module" / "amdgpu").mkdir(parents=True)
     box.tool("rocm-smi", (FIXTURES / "rocm-smi-apu.csv").read_text())

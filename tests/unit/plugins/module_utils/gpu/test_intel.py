@@ -526,6 +526,12 @@ def test_tool_that_crashes(probe, sys_tree):
     assert gpus[0]["reason"].startswith("xpu-smi was ended by signal 11")
 
 
+def test_tool_that_says_why_it_fails(probe):
+    said = '{\n    "errno": 25,\n    "error": "Level Zero Initialization Error"\n}\n'
+    failed = command.Result(1, said, "", "xpu-smi ended with 1: {")
+    assert probe({"discovery -j": failed}) == ([], ["xpu-smi: Level Zero Initialization Error"])
+
+
 def test_gpu_that_the_tool_leaves_out(probe, sys_tree):
     sys_tree.gpu(A770, "56a0", "i915", card=1)
     sys_tree.gpu(B580, "e20b", card=2)
