@@ -154,8 +154,9 @@ options:
             type: int
   environment:
     description:
-      - Environment of the pool's services on this machine. Where it sets CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES or
-        HIP_VISIBLE_DEVICES, a GPU that it hides is not placeable, and the others are named as these services see them.
+      - Environment of the pool's services on this machine. Where it sets CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES,
+        HIP_VISIBLE_DEVICES or ZE_AFFINITY_MASK, a GPU that it hides is not placeable, and the others are named as these
+        services see them.
     type: dict
     default: {}
   links:

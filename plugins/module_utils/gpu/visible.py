@@ -22,6 +22,8 @@ class Hiding(NamedTuple):
     names: tuple[str, ...]
     # Whether an empty value hides all, or is none.
     empty_hides: bool = True
+    # Whether the value is a mask of Level Zero's numbers, which says nothing of an order.
+    mask: bool = False
 
 
 class Backend(NamedTuple):
@@ -46,8 +48,9 @@ BACKENDS = {
             Hiding(("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"), empty_hides=False),
         ),
     ),
-    # ZE_AFFINITY_MASK takes no identifiers, and a GPU that is not used keeps no other from working: none is hidden.
-    "intel": Backend("SYCL", None),
+    # A GPU that is not used keeps no other from working, so the plan hides none: each keeps its place, unless the user
+    # masked some.
+    "intel": Backend("SYCL", None, (Hiding(("ZE_AFFINITY_MASK",), empty_hides=False, mask=True),)),
     "apple": Backend("MTL", None),
 }
 
@@ -74,18 +77,35 @@ def _asked_for(
     return chosen
 
 
+def _unmasked(gpus: Sequence[dict[str, Any]], value: str) -> list[dict[str, Any]]:
+    """Those of the GPUs that the user's mask names, in the order in which the back end numbers them then.
+
+    Level Zero numbers them by their addresses, the integrated one last. The back end begins with the first that it
+    sees, whatever the order of the others.
+    """
+    counted = sorted((gpu for gpu in gpus if gpu["index"] is not None), key=lambda gpu: gpu["index"])
+    numbers = [gpu["index"] for gpu in counted]
+    if all(gpu["bus_id"] for gpu in counted):
+        counted.sort(key=lambda gpu: (gpu["integrated"], gpu["bus_id"]))
+    asked = {digits(word.strip()) for word in value.split(",")}
+    # A part of a GPU, such as 0.1, would be a device too.
+    left = [] if None in asked else [gpu for number, gpu in zip(numbers, counted) if number in asked]
+    return left[:1] + sorted(left[1:], key=lambda gpu: gpu["index"])
+
+
 def _obey(hiding: Sequence[Hiding], gpus: list[dict[str, Any]], environment: Mapping[str, str]) -> list | None:
     """What the user's environment leaves to see, in the order in which it is numbered; None where it says nothing."""
     seen, numbered, said = gpus, {gpu["index"]: gpu for gpu in gpus if gpu["index"] is not None}, False
-    for names, empty_hides in hiding:
+    for names, empty_hides, mask in hiding:
         name = next((name for name in names if name in environment and (environment[name] or empty_hides)), None)
         if name is None:
             continue
         said = True
-        chosen = _asked_for(numbered, seen, environment[name])
+        value = environment[name]
+        chosen = _unmasked(seen, value) if mask else _asked_for(numbered, seen, value)
         for gpu in seen:
             if not any(gpu is other for other in chosen):
-                record.refuse(gpu, f"{name}={environment[name]} in relay_environment hides it")
+                record.refuse(gpu, f"{name}={value} in relay_environment hides it")
         seen, numbered = chosen, dict(enumerate(chosen))
     return seen if said else None
 

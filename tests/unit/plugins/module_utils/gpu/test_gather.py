@@ -112,6 +112,43 @@ def test_what_the_user_hid_is_not_placeable(monkeypatch, value, expected):
     assert {gpu["reason"] for gpu in gpus if not gpu["placeable"]} <= {hidden}
 
 
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("1", [None, "SYCL0", None]),
+        ("2,1", [None, "SYCL0", "SYCL1"]),
+        ("7,1,1", [None, "SYCL0", None]),
+        ("0.1", [None, None, None]),
+        ("1,0.1", [None, None, None]),
+        ("", ["SYCL0", "SYCL1", "SYCL2"]),
+    ],
+)
+def test_gpus_that_the_user_masked(monkeypatch, value, expected):
+    gpus = [record.new("intel", index) for index in range(3)]
+    found = gpus_of(monkeypatch, *gpus, environment={"ZE_AFFINITY_MASK": value})
+    assert [gpu["device"] for gpu in found] == expected
+    hidden = f"ZE_AFFINITY_MASK={value} in relay_environment hides it"
+    assert [gpu["reason"] for gpu in found] == [None if device else hidden for device in expected]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("0,1,2,3", ["SYCL0", "SYCL1", "SYCL2", "SYCL3"]),
+        ("0,1", ["SYCL0", None, "SYCL1", None]),
+        # The first that is left is the first of all, whatever its execution units.
+        ("1,2", [None, "SYCL1", "SYCL0", None]),
+        ("1,3", [None, None, "SYCL0", "SYCL1"]),
+        ("2,3", [None, "SYCL0", None, "SYCL1"]),
+    ],
+)
+def test_the_mask_counts_as_level_zero_does(monkeypatch, value, expected):
+    buses = ["0000:03:00.0", "0000:05:00.0", "0000:04:00.0", "0000:00:02.0"]
+    gpus = [record.new("intel", index, bus_id=bus, integrated=index == 3) for index, bus in enumerate(buses)]
+    found = gpus_of(monkeypatch, *gpus, environment={"ZE_AFFINITY_MASK": value})
+    assert [gpu["device"] for gpu in found] == expected
+
+
 def test_a_gpu_that_is_refused_already_keeps_its_reason(monkeypatch):
     gpus = [nvidia(0, placeable=False, reason="lost"), nvidia(1)]
     found = gpus_of(monkeypatch, *gpus, environment={"CUDA_VISIBLE_DEVICES": "1"})
