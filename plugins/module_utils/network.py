@@ -130,8 +130,8 @@ def read_addresses(
     try:
         raw = parse_ip_json(run(["ip", "-j", "addr"], timeout=timeout).stdout)
         found = _describe(raw, root)
-    except (ValueError, AttributeError, TypeError):
-        # No ip, or one too old for JSON.
+    except (ArithmeticError, AttributeError, RecursionError, TypeError, ValueError):
+        # No ip, one too old for JSON, or one that prints something else: numbers that are infinite, no end of brackets.
         try:
             found = _describe(ioctl_addresses(), root)
         except OSError as exc:

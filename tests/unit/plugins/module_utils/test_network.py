@@ -144,7 +144,27 @@ def test_addresses_by_ip(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("text", ["", 'Option "-j" is unknown', "{}", "[1]"])
+def one_address(**changed):
+    info = {"family": "inet", "local": "10.0.0.24", "prefixlen": 24, **changed.pop("info", {})}
+    return json.dumps([{"ifname": "eth0", "addr_info": [info], **changed}])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        'Option "-j" is unknown',
+        "{}",
+        "[1]",
+        "[" * 100_000,
+        one_address(ifname=5),
+        one_address(info={"local": ["10.0.0.24"]}),
+        one_address(info={"prefixlen": float("inf")}),
+        one_address(info={"prefixlen": float("nan")}),
+        one_address(info={"prefixlen": 33}),
+    ],
+    ids=lambda text: text[:70],
+)
 def test_addresses_without_json_come_from_the_kernel(monkeypatch, text):
     monkeypatch.setattr(network, "ioctl_addresses", lambda: [("eth1", "10.0.0.25", 16)])
     addresses, errors = network.read_addresses(1, lambda argv, timeout: command.Result(0, text, "", None))
