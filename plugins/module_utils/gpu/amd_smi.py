@@ -59,8 +59,8 @@ def parse(text: str) -> tuple[list[amd_card.Card], list[str]]:
     entries = _entries(text)
     if entries is None:
         return [], ["amd-smi printed no JSON with GPUs in it"]
+    entries, messages = record.few(entries, "amd-smi")
     cards = []
-    messages = []
     seen: set[int] = set()
     for entry in entries:
         number = tool_values.count(entry.get("gpu"))

@@ -48,7 +48,8 @@ def read_gpus(
         timed = dataclasses.replace(machine, deadline=time.monotonic() + timeout)
         gpus, messages = guard(vendor, lambda probe=probe, timed=timed: probe(timed), ([], []))
         report(vendor, messages)
-        found[vendor] = gpus
+        found[vendor], said = record.few(gpus, f"the probe of {vendor}")
+        report(vendor, said)
     every = [gpu for gpus in found.values() for gpu in gpus]
     discrete = any(gpu["placeable"] and not gpu["integrated"] for gpu in every)
     for gpu in every:

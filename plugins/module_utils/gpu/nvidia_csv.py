@@ -181,6 +181,8 @@ def _card(row: Mapping[str, str], index: int | None, meminfo: Mapping[str, int])
 def parse_cards(text: str, meminfo: Mapping[str, int], fields: Sequence[str] = FIELDS) -> tuple[list[Card], list[str]]:
     """GPUs in the CSV and the messages in it that are no GPU. ``meminfo`` is /proc/meminfo in bytes."""
     rows, messages = split_rows(text, fields)
+    rows, said = record.few(rows, SOURCE)
+    messages += said
     cards: list[Card] = []
     seen: set[int] = set()
     for row in rows:

@@ -25,7 +25,8 @@ NO_UUID = (
 
 def devices(known: Sequence[MigDevice], listed: Mapping[int, tuple[str, str | None]]) -> list[MigDevice]:
     """The MIG devices of a GPU: those of the XML, else those of the list, whose memory is not known."""
-    return list(known) or [MigDevice(index=index, reason=NO_MEMORY) for index in sorted(listed)]
+    found = list(known) or [MigDevice(index=index, reason=NO_MEMORY) for index in sorted(listed)]
+    return found[: record.MOST_GPUS]
 
 
 def entries(

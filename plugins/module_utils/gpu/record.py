@@ -11,6 +11,9 @@ from typing import Any, Callable, Mapping
 
 from ansible_collections.relay.pool.plugins.module_utils import command
 
+# More than any machine has, its parts included: what a tool lists beyond them is not looked at.
+MOST_GPUS = 256
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -70,6 +73,13 @@ def new(vendor: str, index: int | None, **known: Any) -> dict[str, Any]:
         raise KeyError(f"a GPU has no {', '.join(sorted(unknown))}")
     gpu.update(known)
     return gpu
+
+
+def few(entries: list[Any], source: str) -> tuple[list[Any], list[str]]:
+    """At most as many entries as a machine can have GPUs, and a message where the tool ``source`` lists more."""
+    if len(entries) <= MOST_GPUS:
+        return entries, []
+    return entries[:MOST_GPUS], [f"{source} lists {len(entries)} GPUs, of which only {MOST_GPUS} are looked at"]
 
 
 def refuse(gpu: dict[str, Any], reason: str) -> None:

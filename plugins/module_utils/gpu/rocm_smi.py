@@ -76,8 +76,10 @@ def parse(text: str) -> tuple[list[amd_card.Card], list[str]]:
     """The cards in the order of their numbers, and what could not be read."""
     messages: list[str] = []
     rows = _json_rows(text) or _csv_rows(text, messages) or _text_rows(text)
+    entries, surplus = record.few(list(rows.items()), "rocm-smi")
+    messages += surplus
     cards = []
-    for card_name, said in rows.items():
+    for card_name, said in entries:
         match = _CARD.match(card_name.strip())
         if not match:
             continue

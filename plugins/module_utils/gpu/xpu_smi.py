@@ -109,8 +109,9 @@ def parse_devices(text: str) -> tuple[list[Device], list[str]]:
     if value is None:
         return [], [NO_JSON] if text.strip() else []
     entries, message = _entries(value)
+    entries, messages = record.few(entries, SOURCE)
+    messages += [message] if message else []
     devices: list[Device] = []
-    messages = [message] if message else []
     for device in map(_device, entries):
         if device.number is not None and any(device.number == other.number for other in devices):
             messages.append(f"xpu-smi lists device {device.number} twice")

@@ -5,9 +5,22 @@
 
 from __future__ import annotations
 
+import json
+import time
+
 import pytest
 from ansible_collections.relay.pool.plugins.module_utils import command, overrides
-from ansible_collections.relay.pool.plugins.module_utils.gpu import amd, gather, record, visible
+from ansible_collections.relay.pool.plugins.module_utils.gpu import (
+    amd,
+    amd_smi,
+    gather,
+    nvidia_csv,
+    nvidia_mig,
+    record,
+    rocm_smi,
+    visible,
+    xpu_smi,
+)
 
 
 def gpus_of(monkeypatch, *gpus, environment=None):
@@ -233,3 +246,58 @@ def test_every_vendor_has_its_own_time(monkeypatch):
 def test_a_tool_is_not_started_when_the_time_is_used_up():
     machine = record.Machine(deadline=0.0, run=None)
     assert machine.tool("nvidia-smi", "-L").error == "nvidia-smi was not started: the time for tools is used up"
+
+
+def bus(number):
+    return f"{number // 256:04x}:{number % 256:02x}:00.0"
+
+
+def csv_of(count):
+    return "\n".join(f"{n}, GPU, GPU-{n}, 0000{bus(n)}, 1.1, 100, 50, Default, Disabled" for n in range(count))
+
+
+def amd_of(count):
+    return json.dumps([{"gpu": n, "bus": {"bdf": bus(n)}} for n in range(count)])
+
+
+def rocm_of(count):
+    return json.dumps({f"card{n}": {"PCI Bus": bus(n), "VRAM Total Memory (B)": "1000"} for n in range(count)})
+
+
+def xpu_of(count):
+    return json.dumps({"device_list": [{"device_id": n, "pci_bdf_address": bus(n)} for n in range(count)]})
+
+
+@pytest.mark.parametrize(
+    ("parse", "text_of", "tool"),
+    [
+        (lambda text: nvidia_csv.parse_cards(text, {}), csv_of, "nvidia-smi"),
+        (amd_smi.parse, amd_of, "amd-smi"),
+        (rocm_smi.parse, rocm_of, "rocm-smi"),
+        (xpu_smi.parse_devices, xpu_of, "xpu-smi"),
+    ],
+    ids=["nvidia-smi", "amd-smi", "rocm-smi", "xpu-smi"],
+)
+def test_a_tool_that_lists_without_end(parse, text_of, tool):
+    started = time.monotonic()
+    found, messages = parse(text_of(20_000))
+    assert time.monotonic() - started < 2
+    assert len(found) == record.MOST_GPUS
+    assert messages == [f"{tool} lists 20000 GPUs, of which only 256 are looked at"]
+    found, messages = parse(text_of(record.MOST_GPUS))
+    assert (len(found), messages) == (record.MOST_GPUS, [])
+
+
+def test_parts_without_end():
+    listed = {number: ("1g.5gb", f"MIG-{number}") for number in range(9999)}
+    assert len(nvidia_mig.devices((), listed)) == record.MOST_GPUS
+
+
+def test_a_probe_that_finds_gpus_without_end(monkeypatch):
+    monkeypatch.setattr(gather, "PROBES", (("nvidia", lambda machine: ([nvidia(n) for n in range(1000)], [])),))
+    said = []
+    found = gather.read_gpus(
+        record.Machine(), 5.0, {}, lambda probe, function, fallback: function(), lambda *words: said.append(words)
+    )
+    assert len(found) == record.MOST_GPUS
+    assert ("nvidia", ["the probe of nvidia lists 1000 GPUs, of which only 256 are looked at"]) in said
