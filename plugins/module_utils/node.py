@@ -140,5 +140,5 @@ def gather(options: Options) -> dict[str, Any]:
         "errors": errors.entries,
     }
     facts["cpu"].setdefault("physical_cores", facts["cpu"]["threads"])
-    facts["overrides"] = overrides.apply_overrides(facts, options.overrides)
+    facts["overrides"] = overrides.apply_overrides(facts, options.overrides, environment)
     return facts

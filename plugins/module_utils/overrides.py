@@ -9,7 +9,8 @@ checked here.
 
 from __future__ import annotations
 
-from typing import Any, Iterable
+import re
+from typing import Any, Iterable, Mapping
 
 from ansible_collections.relay.pool.plugins.module_utils.gpu import pci, record, visible
 from ansible_collections.relay.pool.plugins.module_utils.sizes import ABSURD_BYTES
@@ -18,6 +19,19 @@ SELECTORS = ("index", "uuid", "bus_id")
 FLAGS = frozenset(("unified_memory", "integrated", "placeable"))
 # Nothing could be computed with a 0 here.
 POSITIVE = frozenset(("threads", "physical_cores", "bandwidth_bytes_per_second"))
+COUNTS = frozenset(("threads", "physical_cores", "index"))
+COUNT_LIMIT = 2**16
+# What ends up in command lines and units, and what it must be.
+TEXTS = {
+    "device": (
+        re.compile(r"(?!(?:CPU|RPC[0-9]*)\Z)[A-Za-z][A-Za-z0-9_]{0,63}\Z"),
+        "llama.cpp's name of one GPU of this machine, such as CUDA0",
+    ),
+    "visible_devices": (
+        re.compile(r"[A-Za-z0-9_:./, -]*\Z"),
+        "a text of numbers or UUIDs of GPUs with commas between them, such as '0,1'",
+    ),
+}
 LEFT_OUT = "left out by placeable: false in the overrides"
 
 
@@ -67,20 +81,26 @@ def argument_spec() -> dict[str, Any]:
 
 
 def _check_number(path: str, value: int) -> None:
-    least = 1 if path.rpartition(".")[2] in POSITIVE else 0
+    name = path.rpartition(".")[2]
+    least = 1 if name in POSITIVE else 0
     # Ansible takes true for a whole number.
     if isinstance(value, bool) or value < least:
         raise ValueError(f"overrides.{path} is {value}: it must be a whole number, {least} or more")
+    if name in COUNTS and value >= COUNT_LIMIT:
+        raise ValueError(f"overrides.{path} is {value}: it must be less than {COUNT_LIMIT}")
     if value >= ABSURD_BYTES:
         raise ValueError(f"overrides.{path} is {value}: it must be less than {ABSURD_BYTES}; sizes are in bytes")
 
 
 def _stated(path: str, values: dict[str, Any] | None, without: Iterable[str] = ()) -> dict[str, Any]:
-    """What is given, each number in its range."""
+    """What is given, each number in its range, each text of its form."""
     stated = {name: value for name, value in (values or {}).items() if value is not None and name not in without}
     for name, value in stated.items():
         if isinstance(value, int) and name not in FLAGS:
             _check_number(f"{path}.{name}", value)
+        pattern, what = TEXTS.get(name, (None, ""))
+        if pattern is not None and not pattern.match(value):
+            raise ValueError(f"overrides.{path}.{name} is {value!r}: it must be {what}")
     return stated
 
 
@@ -97,6 +117,18 @@ def _fit(path: str, facts: dict[str, Any], stated: dict[str, Any], total: str, f
         )
     facts[free] = min(facts[free], facts[total])
     facts[own] = min(facts[own] or 0, facts[total] - facts[free])
+
+
+def _fit_cpu(cpu: dict[str, Any], stated: dict[str, Any]) -> None:
+    """No core is without a thread."""
+    if not {"threads", "physical_cores"} & set(stated) or cpu["physical_cores"] <= cpu["threads"]:
+        return
+    if "physical_cores" in stated:
+        raise ValueError(
+            f"overrides.cpu.physical_cores is {cpu['physical_cores']}, more than the {cpu['threads']} of threads: "
+            f"lower it, or state the right threads too"
+        )
+    cpu["physical_cores"] = cpu["threads"]
 
 
 def _label(gpu: dict[str, Any]) -> str:
@@ -118,7 +150,11 @@ def _select(gpus: list[dict[str, Any]], entry: dict[str, Any]) -> tuple[str, lis
     by = _selector(entry)
     if by == "uuid":
         uuid = entry["uuid"].strip()
-        return f"gpus.{uuid}", [gpu for gpu in gpus if (gpu["uuid"] or "").lower() == uuid.lower() != ""]
+        if not uuid:
+            raise ValueError(
+                f"overrides.gpus.uuid is empty; the machine has {_what_there_is(gpus)}: state one, or select by index"
+            )
+        return f"gpus.{uuid}", [gpu for gpu in gpus if (gpu["uuid"] or "").lower() == uuid.lower()]
     if by == "bus_id":
         address = pci.normal_address(entry["bus_id"])
         if address is None:
@@ -245,11 +281,26 @@ def _apply_gpus(gpus: list[dict[str, Any]], entries: list[dict[str, Any]]) -> li
     return done
 
 
-def apply_overrides(facts: dict[str, Any], overrides: dict[str, Any] | None) -> list[str]:
+def _check_environment(gpus: list[dict[str, Any]], environment: Mapping[str, str]) -> None:
+    """The services have one value of a variable, and it is the user's."""
+    for gpu in gpus:
+        name = visible.BACKENDS[gpu["vendor"]].variable
+        given, stated = environment.get(name or ""), gpu["visible_devices"]
+        if given is not None and "visible_devices" in gpu["overridden"] and stated not in ("", given):
+            raise ValueError(
+                f"overrides states visible_devices {stated!r} for {_label(gpu)}, but {name} is {given!r} in the "
+                f"environment of the services: leave one of them out"
+            )
+
+
+def apply_overrides(
+    facts: dict[str, Any], overrides: dict[str, Any] | None, environment: Mapping[str, str] | None = None
+) -> list[str]:
     """Change ``facts`` in place and return the paths that were set, such as ``gpus.0.placeable``.
 
     ``overrides`` is what Ansible made of ``argument_spec``: None is what is not given. Free memory that is stated says
-    what the pool may use in all, so the pool's own share of it becomes 0. Raises ValueError for what cannot be meant.
+    what the pool may use in all, so the pool's own share of it becomes 0. ``environment`` is that of the services.
+    Raises ValueError for what cannot be meant.
     """
     given = overrides or {}
     memory = _stated("memory", given.get("memory"))
@@ -257,5 +308,8 @@ def apply_overrides(facts: dict[str, Any], overrides: dict[str, Any] | None) -> 
     _fit("memory", facts["memory"], memory, "total_bytes", "available_bytes", "own_bytes")
     cpu = _stated("cpu", given.get("cpu"))
     facts["cpu"].update(cpu)
+    _fit_cpu(facts["cpu"], cpu)
     done = [f"memory.{name}" for name in memory] + [f"cpu.{name}" for name in cpu]
-    return done + _apply_gpus(facts["gpus"], given.get("gpus") or [])
+    done += _apply_gpus(facts["gpus"], given.get("gpus") or [])
+    _check_environment(facts["gpus"], environment or {})
+    return done

@@ -82,7 +82,7 @@ options:
             description: Hardware threads, at least 1.
             type: int
           physical_cores:
-            description: Cores, at least 1.
+            description: Cores, at least 1 and at most C(threads).
             type: int
       gpus:
         description:

@@ -114,6 +114,12 @@ def test_a_tool_that_hangs_costs_its_time_and_is_named(monkeypatch, tmp_path):
     assert facts["memory"]["total_bytes"] > 0
 
 
+def test_overrides_and_environment_that_contradict_each_other(bare):
+    overrides = {"gpus": [{"index": 0, "memory_total_bytes": 5, "visible_devices": "1"}]}
+    with pytest.raises(ValueError, match="leave one of them out"):
+        node.gather(node.Options(overrides=overrides, environment={"CUDA_VISIBLE_DEVICES": 0}))
+
+
 def test_overrides_are_applied_and_listed(bare):
     facts = node.gather(node.Options(overrides={"memory": {"available_bytes": 5}}))
     assert facts["memory"]["available_bytes"] == 5

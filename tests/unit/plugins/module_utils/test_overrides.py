@@ -94,6 +94,21 @@ def test_cpu():
     assert done == ["cpu.model", "cpu.threads", "cpu.physical_cores"]
 
 
+def test_no_core_is_without_a_thread():
+    assert apply({"cpu": {"threads": 2}})[0]["cpu"]["physical_cores"] == 2
+    assert apply({"cpu": {"threads": 9, "physical_cores": 9}})[0]["cpu"]["physical_cores"] == 9
+
+
+@pytest.mark.parametrize("device", ["CUDA0", "ROCm12", "SYCL0", "MTL0", "Metal", "Vulkan1", "GPUOpenCL", "rpc0"])
+def test_devices(device):
+    assert apply_gpu(index=0, memory_total_bytes=4, device=device)[0][0]["device"] == device
+
+
+@pytest.mark.parametrize("value", ["", "0", "0, 1", "GPU-aa11,GPU-5c0f4a2e", "MIG-GPU-5c0f/1/0", "-1", 1])
+def test_visible_devices(value):
+    assert apply_gpu(uuid="GPU-aa11", visible_devices=value)[0][0]["visible_devices"] == str(value)
+
+
 @pytest.mark.parametrize("values", [{}, {"memory": {}}, {"gpus": []}, {"cpu": None}, {"memory": {"total_bytes": None}}])
 def test_nothing_given(values):
     assert apply(values) == (FACTS, [])
@@ -291,6 +306,9 @@ def test_paths_in_order():
         ({"cpu": {"threads": 0}}, ["overrides.cpu.threads is 0", "1 or more"]),
         ({"cpu": {"physical_cores": -3}}, ["overrides.cpu.physical_cores is -3"]),
         ({"cpu": {"physical_cores": False}}, ["overrides.cpu.physical_cores is False"]),
+        ({"cpu": {"threads": 2**16}}, ["overrides.cpu.threads is 65536: it must be less than 65536"]),
+        ({"cpu": {"physical_cores": 9}}, ["overrides.cpu.physical_cores is 9, more than the 8 of threads: lower it"]),
+        ({"cpu": {"threads": 2, "physical_cores": 3}}, ["overrides.cpu.physical_cores is 3", "2 of threads"]),
     ],
 )
 def test_what_cannot_be_meant(values, words):
@@ -312,7 +330,7 @@ def test_what_cannot_be_meant(values, words):
         ),
         # Nothing there: what there is is listed.
         ({"uuid": "GPU-zz"}, ["overrides.gpus.GPU-zz", "correct the uuid", "CUDA1 (nvidia 1, GPU-aa11", "MIG-cc33"]),
-        ({"uuid": ""}, ["selects no GPU", "correct the uuid"]),
+        ({"uuid": " "}, ["overrides.gpus.uuid is empty", "CUDA1 (nvidia 1, GPU-aa11", "select by index"]),
         ({"bus_id": "0000:99:00.0"}, ["correct the bus_id", "Arc (intel, 0000:04:00.0)"]),
         ({"bus_id": "0000:99:00.0", "memory_total_bytes": 1}, ["correct the bus_id"]),
         # What YAML makes of an address without quotes.
@@ -330,7 +348,16 @@ def test_what_cannot_be_meant(values, words):
         # Hidden or lost: llama.cpp has no name for it.
         ({"index": 3, "placeable": True}, ["overrides.gpus.3.placeable", MIG_REASON, "give device too, such as CUDA3"]),
         ({"bus_id": "04:00.0", "placeable": True}, ["overrides.gpus.0000:04:00.0.placeable", "such as SYCL0"]),
-        ({"index": 2, "placeable": True, "device": ""}, ["overrides.gpus.2.placeable", "such as ROCm2"]),
+        # Each ends up in a command line or in a unit.
+        *(
+            ({"index": 0, "memory_total_bytes": 4, "device": name}, [f"gpus.0.device is {name!r}", "such as CUDA0"])
+            for name in ("", "CPU", "RPC0", "CUDA0,CUDA1", "CUDA 0", "CUDA0\n", "--help", "0", "['CUDA0']", "C" * 65)
+        ),
+        *(
+            ({"uuid": "GPU-aa11", "visible_devices": value}, ["gpus.GPU-aa11.visible_devices is", "such as '0,1'"])
+            for value in ([0, 1], ["GPU-aa11"], {"a": 1}, "0\n", "0\n1", '"0"', "%i", "\x1b[2J", "GPU\u20ac")
+        ),
+        ({"index": 2**16, "memory_total_bytes": 4}, ["overrides.gpus.index is 65536: it must be less than 65536"]),
         # One process cannot have two GPUs of one name.
         ({"index": 3, "placeable": True, "device": "CUDA1"}, ["overrides.gpus.3 makes CUDA1", "GPU-aa11"]),
         ({"index": 0, "memory_total_bytes": 4, "device": "CUDA1"}, ["overrides.gpus.0 makes CUDA1", "another device"]),
@@ -340,6 +367,15 @@ def test_what_cannot_be_meant_of_a_gpu(entry, words):
     with pytest.raises(ValueError, match="overrides") as error:
         apply({"gpus": [entry]})
     assert [word for word in words if word not in str(error.value)] == []
+
+
+def test_a_variable_has_one_value():
+    values = {"gpus": [{"uuid": "GPU-aa11", "visible_devices": "GPU-aa11"}]}
+    facts = copy.deepcopy(FACTS)
+    with pytest.raises(ValueError, match=r"visible_devices 'GPU-aa11' for CUDA1 .* CUDA_VISIBLE_DEVICES is '1' in the"):
+        overrides.apply_overrides(facts, values, {"CUDA_VISIBLE_DEVICES": "1"})
+    for environment in ({"CUDA_VISIBLE_DEVICES": "GPU-aa11"}, {"ROCR_VISIBLE_DEVICES": "1"}, {}, None):
+        assert overrides.apply_overrides(copy.deepcopy(FACTS), values, environment)
 
 
 def test_nothing_there_at_all():
