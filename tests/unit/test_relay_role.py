@@ -1,0 +1,84 @@
+# Copyright (c) 2026, relay.pool contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The role relay up to its facts, with this machine in the place of every member."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+GATHER = [
+    {
+        "hosts": "relay_pool",
+        "gather_facts": False,
+        "any_errors_fatal": True,
+        "tasks": [
+            {"ansible.builtin.include_role": {"name": "relay.pool.relay", "tasks_from": "check"}},
+            {"ansible.builtin.include_role": {"name": "relay.pool.relay", "tasks_from": "gather"}},
+            {
+                "ansible.builtin.debug": {
+                    "msg": "of b is known {{ hostvars['b'].ansible_facts.relay_node.hostname | default('nothing') }}."
+                }
+            },
+        ],
+    }
+]
+TOO_MUCH = {"relay_overrides": {"memory": {"available_bytes": 2**49}}}
+
+
+@pytest.fixture
+def play(tmp_path):
+    """Runs a playbook over a, the host, and b, a worker with variables of its own; returns (worked, output)."""
+
+    def run(playbook, worker=None, **variables):
+        local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "relay_model": "/m.gguf"}
+        groups = {"relay_host": {"hosts": {"a": {}}}, "relay_workers": {"hosts": {"b": worker or {}}}}
+        inventory = tmp_path / "inventory.json"
+        inventory.write_text(
+            json.dumps({"relay_pool": {"children": groups, "vars": {**local, "ansible_become": False, **variables}}})
+        )
+        if isinstance(playbook, list):
+            written = tmp_path / "playbook.yml"
+            written.write_text(json.dumps(playbook))
+            playbook = written
+        settings = {
+            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".collections"),
+            "ANSIBLE_CACHE_PLUGIN": "jsonfile",
+            "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(tmp_path / "facts"),
+            "LC_ALL": "C.UTF-8",
+        }
+        done = subprocess.run(
+            [Path(sys.executable).with_name("ansible-playbook"), "-vv", "-i", inventory, playbook],
+            env={**os.environ, **settings},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+            check=False,
+            cwd=tmp_path,
+        )
+        return done.returncode == 0, " ".join(done.stdout.split())
+
+    return run
+
+
+def test_a_member_whose_facts_cannot_be_gathered(play):
+    worked, output = play(GATHER)
+    assert worked
+    assert "of b is known nothing" not in output
+    worked, output = play(GATHER, TOO_MUCH)
+    assert not worked
+    assert "overrides.memory.available_bytes is 562949953421312" in output
+    assert "The facts of b could not be gathered, as said above, and nothing was touched" in output
+    assert "of b is known" not in output
+    # What the cache has of it is not what is true of it.
+    _worked, output = play(GATHER, TOO_MUCH, relay_allow_partial=True)
+    assert "of b is known nothing." in output
