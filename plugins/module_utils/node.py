@@ -82,8 +82,17 @@ def read_machine_id(paths: tuple = ("/etc/machine-id", "/var/lib/dbus/machine-id
     return None
 
 
+def read_environment(given: dict[str, Any]) -> dict[str, str]:
+    """The variables as texts. Raises ValueError for what cannot be one, without its value, which may be a secret."""
+    for name, value in given.items():
+        if value is None or isinstance(value, (bool, dict, list)):
+            kind = "null" if value is None else "no text"
+            raise ValueError(f"environment.{name} is {kind}: write its value in quotes, or leave it out")
+    return {str(name): str(value) for name, value in given.items()}
+
+
 def gather(options: Options) -> dict[str, Any]:
-    """Read the machine. Raises ValueError only for overrides that cannot be meant."""
+    """Read the machine. Raises ValueError only for overrides and an environment that cannot be meant."""
     errors = _Errors()
     tcp = errors.guard("sockets", sockets.read_sockets, [])
 
@@ -104,7 +113,7 @@ def gather(options: Options) -> dict[str, Any]:
     own = errors.guard("memory", lambda: sum(memory.process_own_bytes(pid) or 0 for pid in own_pids), 0)
 
     machine = record.Machine(meminfo=memory.read_meminfo(), own_pids=tuple(own_pids))
-    environment = {str(name): str(value) for name, value in options.environment.items()}
+    environment = read_environment(options.environment)
     gpus = gpu_gather.read_gpus(machine, options.timeout, environment, errors.guard, errors.add)
 
     addresses, messages = errors.guard("network", lambda: network.read_addresses(options.timeout), ([], []))

@@ -49,16 +49,24 @@ def exec_start(argv: Sequence[str]) -> str:
 
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+# systemd leaves out, with no more than a line in its log, a variable whose value holds one of them.
+_CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 
 
 def environment(variables: Mapping[str, object]) -> str:
-    """One value of ``Environment=``, sorted by name: ``%`` doubled, ``$`` as it is, since it means nothing there."""
+    """One value of ``Environment=``, sorted by name: ``%`` doubled, ``$`` as it is, since it means nothing there.
+
+    No message quotes a value, which may be a secret.
+    """
     words: list[str] = []
-    for name, value in sorted(variables.items()):
+    for name, value in sorted(variables.items(), key=lambda item: str(item[0])):
         if not _NAME.match(str(name)):
             raise PoolError(f"{name} is no name of an environment variable: use letters, digits and underscores")
+        if value is None or isinstance(value, (bool, dict, list, tuple, set)):
+            kind = "null" if value is None else "no text"
+            raise PoolError(f"the environment variable {name} is {kind}: write its value in quotes, or leave it out")
         text = str(value)
-        if "\0" in text or "\n" in text:
-            raise PoolError(f"the environment variable {name} holds a NUL byte or a line break: no unit can carry it")
+        if _CONTROL.search(text):
+            raise PoolError(f"the environment variable {name} holds a line break or another control character")
         words.append(_quote(f"{name}={text}".replace("%", "%%")))
     return " ".join(words)

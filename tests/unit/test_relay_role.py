@@ -70,6 +70,14 @@ def play(tmp_path):
     return run
 
 
+def test_an_environment_that_no_unit_can_carry(play):
+    worked, output = play(GATHER, {"relay_environment": {"HF_TOKEN": ["the secret"]}})
+    assert not worked
+    assert "the environment variable HF_TOKEN is no text" in output
+    assert "the secret" not in output
+    assert "of b is known" not in output
+
+
 def test_a_member_whose_facts_cannot_be_gathered(play):
     worked, output = play(GATHER)
     assert worked

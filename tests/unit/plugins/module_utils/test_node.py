@@ -114,6 +114,15 @@ def test_a_tool_that_hangs_costs_its_time_and_is_named(monkeypatch, tmp_path):
     assert facts["memory"]["total_bytes"] > 0
 
 
+@pytest.mark.parametrize(
+    ("value", "said"), [(None, "is null"), (["secret"], "is no text"), ({"secret": 1}, "no text"), (True, "no text")]
+)
+def test_an_environment_that_cannot_be_meant(bare, value, said):
+    with pytest.raises(ValueError, match=said) as error:
+        node.gather(node.Options(environment={"CUDA_VISIBLE_DEVICES": value}))
+    assert "secret" not in str(error.value)
+
+
 def test_overrides_and_environment_that_contradict_each_other(bare):
     overrides = {"gpus": [{"index": 0, "memory_total_bytes": 5, "visible_devices": "1"}]}
     with pytest.raises(ValueError, match="leave one of them out"):

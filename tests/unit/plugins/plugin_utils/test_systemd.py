@@ -86,13 +86,34 @@ def test_refused(argv, text):
         ({"CUDA_VISIBLE_DEVICES": "0,1"}, "CUDA_VISIBLE_DEVICES=0,1"),
         ({"B": "x y", "A": 1}, 'A=1 "B=x y"'),
         ({"P": "100%", "D": "$HOME"}, "D=$HOME P=100%%"),
+        ({"A": "", "B": 0.5, "C": "a\tb"}, 'A= B=0.5 "C=a\\tb"'),
+        ({"V": 'a,"%h" \'b'}, '"V=a,\\"%%h\\" \'b"'),
     ],
 )
 def test_environment(variables, line):
     assert environment(variables) == line
+    # Read as ExecStart is, in which alone a dollar sign means something.
+    assert parse("/x " + line.replace("$", "$$")) == ["/x", *(f"{n}={v}" for n, v in sorted(variables.items()))]
 
 
-@pytest.mark.parametrize("variables", [{"A B": "1"}, {"1A": "1"}, {"A": "two\nlines"}, {"A": "\0"}])
-def test_environment_that_no_unit_can_carry(variables):
-    with pytest.raises(PoolError):
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"A B": "secret"}, "A B is no name of an environment variable"),
+        ({"1A": "secret"}, "1A is no name"),
+        ({1: "secret", "B": "1"}, "1 is no name"),
+        ({"A": "secret\nlines"}, "the environment variable A holds a line break"),
+        ({"A": "secret\0"}, "control character"),
+        ({"A": "secret\x1b[2J"}, "control character"),
+        ({"A": "secret\x7f"}, "control character"),
+        ({"A": "secret\udc80"}, "control character"),
+        ({"A": None}, "the environment variable A is null: write its value in quotes, or leave it out"),
+        ({"A": ["secret"]}, "the environment variable A is no text: write its value in quotes"),
+        ({"A": {"secret": 1}}, "the environment variable A is no text"),
+        ({"A": True}, "the environment variable A is no text"),
+    ],
+)
+def test_environment_that_no_unit_can_carry(variables, said):
+    with pytest.raises(PoolError, match=said) as error:
         environment(variables)
+    assert "secret" not in str(error.value)

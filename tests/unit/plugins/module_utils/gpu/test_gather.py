@@ -111,6 +111,7 @@ def test_names(monkeypatch, gpus, expected):
         ("-1", [None, None, None]),
         ("\u00b2", [None, None, None]),
         ("9" * 5000, [None, None, None]),
+        ("0," + "9" * 5000, ["CUDA0", None, None]),
         ("", [None, None, None]),
         # A process sees one MIG device and nothing beside it.
         ("MIG-7,0", [None, None, "CUDA0"]),
