@@ -80,6 +80,15 @@ def argument_spec() -> dict[str, Any]:
     }
 
 
+def misplaced(given: Any) -> str:
+    """What in the overrides is no dictionary and should be one: ansible-core breaks on such numbers, and names none."""
+    entries = {"overrides": given}
+    if isinstance(given, dict):
+        entries = {f"overrides.{name}": given.get(name) for name in ("memory", "cpu")}
+    wrong = [f"{path} is {value!r}" for path, value in entries.items() if not isinstance(value, (dict, type(None)))]
+    return f"{' and '.join(wrong) or 'overrides has a wrong type'}: it must be a dictionary of values by name"
+
+
 def _check_number(path: str, value: int) -> None:
     name = path.rpartition(".")[2]
     least = 1 if name in POSITIVE else 0

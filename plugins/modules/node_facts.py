@@ -472,30 +472,35 @@ from ansible_collections.relay.pool.plugins.module_utils import deadline, node, 
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "ports": {"type": "list", "elements": "int", "default": []},
-            "units": {"type": "list", "elements": "str", "default": list(node.DEFAULT_UNITS)},
-            "rpc_address": {"type": "str", "default": ""},
-            "rpc_interface": {"type": "str", "default": ""},
-            "rpc_subnet": {"type": "str", "default": ""},
-            "route_to": {"type": "str", "default": ""},
-            "overrides": overrides.argument_spec(),
-            "environment": {"type": "dict", "default": {}},
-            "links": {
-                "type": "list",
-                "elements": "dict",
-                "default": [],
-                "options": {
-                    "name": {"type": "str", "required": True},
-                    "address": {"type": "str", "required": True},
-                    "port": {"type": "int", "required": True},
-                },
+    argument_spec = {
+        "ports": {"type": "list", "elements": "int", "default": []},
+        "units": {"type": "list", "elements": "str", "default": list(node.DEFAULT_UNITS)},
+        "rpc_address": {"type": "str", "default": ""},
+        "rpc_interface": {"type": "str", "default": ""},
+        "rpc_subnet": {"type": "str", "default": ""},
+        "route_to": {"type": "str", "default": ""},
+        "overrides": overrides.argument_spec(),
+        "environment": {"type": "dict", "default": {}},
+        "links": {
+            "type": "list",
+            "elements": "dict",
+            "default": [],
+            "options": {
+                "name": {"type": "str", "required": True},
+                "address": {"type": "str", "required": True},
+                "port": {"type": "int", "required": True},
             },
-            "timeout": {"type": "float", "default": 10},
         },
-        supports_check_mode=True,
-    )
+        "timeout": {"type": "float", "default": 10},
+    }
+    try:
+        module = AnsibleModule(argument_spec=argument_spec, supports_check_mode=True)
+    except TypeError:
+        # A number where a dictionary belongs: ansible-core looks into it before it looks at what it is.
+        module = AnsibleModule(
+            argument_spec={name: {"type": "raw"} for name in argument_spec}, supports_check_mode=True
+        )
+        module.fail_json(msg=overrides.misplaced(module.params["overrides"]))
     try:
         deadline.check_timeout(module.params["timeout"])
         facts = node.gather(node.Options(**module.params))

@@ -70,6 +70,22 @@ def play(tmp_path):
     return run
 
 
+def test_a_number_where_a_dictionary_belongs(play):
+    overrides = {"memory": 8589934592, "cpu": 8, "gpus": []}
+    worked, output = play(ROOT / "playbooks" / "plan.yml", {"relay_overrides": overrides}, relay_overrides=5)
+    assert not worked
+    assert "Nothing was touched: relay_overrides of a is 5, but must be a dictionary with memory" in output
+    assert "Nothing was touched: relay_overrides.memory of b is 8589934592, but must be a dictionary such as" in output
+    assert "relay_overrides.cpu of b is 8, but must be a dictionary such as {threads: 8}." in output
+
+
+@pytest.mark.parametrize("name", ["deploy", "plan", "verify"])
+def test_every_playbook_looks_at_the_form_first(name):
+    before, _form, after = (ROOT / "playbooks" / f"{name}.yml").read_text().partition("tasks_from: form")
+    assert before.count("relay.pool.relay") == 1
+    assert "relay.pool.relay" in after
+
+
 def test_an_environment_that_no_unit_can_carry(play):
     worked, output = play(GATHER, {"relay_environment": {"HF_TOKEN": ["the secret"]}})
     assert not worked
