@@ -16,6 +16,8 @@ from ansible_collections.relay.pool.plugins.module_utils.small_files import read
 
 # x86 says "model name"; some ARM and RISC-V kernels say one of the others, or nothing.
 MODEL_KEYS = ("model name", "Model", "cpu model", "uarch", "Hardware")
+# Some 1500 bytes for each thread.
+CPUINFO_BYTES = 16 * 1024 * 1024
 
 
 def parse_cpuinfo(text: str) -> tuple[str | None, int, int]:
@@ -52,7 +54,7 @@ def count_cores(root: str = "/sys/devices/system/cpu") -> int:
 
 def read_cpu(proc: str = "/proc", sys_root: str = "/sys/devices/system/cpu") -> dict[str, Any]:
     """``model``, ``threads`` and ``physical_cores``."""
-    text = read_text(proc, "cpuinfo")
+    text = read_text(proc, "cpuinfo", max_bytes=CPUINFO_BYTES)
     if not text and darwin.is_here():
         known = darwin.read_cpu()
         model, threads, cores = known["model"], known["threads"] or 0, known["physical_cores"] or 0

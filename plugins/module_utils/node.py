@@ -112,7 +112,7 @@ def gather(options: Options) -> dict[str, Any]:
         errors.add("memory", ["/proc/meminfo does not say MemTotal and MemAvailable"])
     own = errors.guard("memory", lambda: sum(memory.process_own_bytes(pid) or 0 for pid in own_pids), 0)
 
-    machine = record.Machine(meminfo=memory.read_meminfo(), own_pids=tuple(own_pids))
+    machine = record.Machine(meminfo=errors.guard("memory", memory.read_meminfo, {}), own_pids=tuple(own_pids))
     environment = read_environment(options.environment)
     gpus = gpu_gather.read_gpus(machine, options.timeout, environment, errors.guard, errors.add)
 

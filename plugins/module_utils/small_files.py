@@ -28,9 +28,9 @@ def read_bytes(path: str, max_bytes: int = MAX_BYTES) -> bytes:
         return handle.read(max_bytes)
 
 
-def read_text(*path: str) -> str:
+def read_text(*path: str, max_bytes: int = MAX_BYTES) -> str:
     """The file as text, "" where it cannot be read: those of the kernel come and go, and may answer with an error."""
     try:
-        return read_bytes(os.path.join(*path)).decode("utf-8", "replace")
+        return read_bytes(os.path.join(*path), max_bytes).decode("utf-8", "replace")
     except OSError:
         return ""

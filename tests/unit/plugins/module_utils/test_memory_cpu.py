@@ -148,6 +148,14 @@ def test_cores_by_sibling_threads(tmp_path):
     assert (found["threads"], found["physical_cores"]) == (4, 2)
 
 
+def test_every_thread_of_a_large_machine_counts(tmp_path):
+    flags = "flags\t: " + "avx512_bf16 " * 120
+    text = "".join(f"processor\t: {n}\nphysical id\t: 0\ncore id\t: {n // 2}\n{flags}\n\n" for n in range(1024))
+    (tmp_path / "cpuinfo").write_text(text)
+    found = cpu.read_cpu(str(tmp_path), str(tmp_path))
+    assert (found["threads"], found["physical_cores"]) == (1024, 512)
+
+
 def test_cpu_without_anything(tmp_path):
     found = cpu.read_cpu(str(tmp_path), str(tmp_path))
     assert found == {"model": os.uname().machine, "threads": os.cpu_count(), "physical_cores": os.cpu_count()}
