@@ -111,9 +111,9 @@ def test_what_the_kernel_does_not_send_with(sys_net):
 
 def test_thousands_of_addresses_take_no_time(tmp_path):
     raw = [("kube-ipvs0", f"10.96.{n // 250}.{n % 250}", 32) for n in range(4000)]
-    started = time.monotonic()
+    started = time.process_time()
     assert len(network._describe(raw, str(tmp_path))) == 4000
-    assert time.monotonic() - started < 1
+    assert time.process_time() - started < 1
 
 
 IP_JSON = json.dumps(

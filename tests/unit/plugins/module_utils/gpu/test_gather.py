@@ -280,9 +280,9 @@ def xpu_of(count):
     ids=["nvidia-smi", "amd-smi", "rocm-smi", "xpu-smi"],
 )
 def test_a_tool_that_lists_without_end(parse, text_of, tool):
-    started = time.monotonic()
+    started = time.process_time()
     found, messages = parse(text_of(20_000))
-    assert time.monotonic() - started < 2
+    assert time.process_time() - started < 2
     assert len(found) == record.MOST_GPUS
     assert messages == [f"{tool} lists 20000 GPUs, of which only 256 are looked at"]
     found, messages = parse(text_of(record.MOST_GPUS))
