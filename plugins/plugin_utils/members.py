@@ -9,6 +9,7 @@ import ipaddress
 from typing import Any, Dict, Mapping, NamedTuple, Sequence
 
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
+from ansible_collections.relay.pool.plugins.plugin_utils.facts import check_facts
 
 OWN_UNITS = frozenset(("relay-rpc.service", "relay-llama.service"))
 ANY_ADDRESS = frozenset(("0.0.0.0", "::", "*", ""))
@@ -46,6 +47,9 @@ def check_members(
                 ", ".join(absent)
             )
         )
+    for name in names:
+        if name not in absent:
+            check_facts(name, nodes[name])
     refused = [refusal(name, None, "no_facts", f"{name} is left out: there are no facts of it") for name in absent]
     usable: list[str] = []
     for name in names:
