@@ -1,7 +1,7 @@
 # Copyright (c) 2026, relay.pool contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The role relay up to its facts, with this machine in the place of every member."""
+"""The role relay up to its facts and the roles of the units, with this machine in the place of every member."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TOO_MUCH = {"relay_overrides": {"memory": {"available_bytes": 2**49}}}
 def play(tmp_path):
     """Runs a playbook over a, the host, and b, a worker with variables of its own; returns (worked, output)."""
 
-    def run(playbook, worker=None, **variables):
+    def run(playbook, worker=None, options=("-vv",), **variables):
         local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "relay_model": "/m.gguf"}
         groups = {"relay_host": {"hosts": {"a": {}}}, "relay_workers": {"hosts": {"b": worker or {}}}}
         inventory = tmp_path / "inventory.json"
@@ -56,7 +56,7 @@ def play(tmp_path):
             "LC_ALL": "C.UTF-8",
         }
         done = subprocess.run(
-            [Path(sys.executable).with_name("ansible-playbook"), "-vv", "-i", inventory, playbook],
+            [Path(sys.executable).with_name("ansible-playbook"), *options, "-i", inventory, playbook],
             env={**os.environ, **settings},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -106,3 +106,20 @@ def test_a_member_whose_facts_cannot_be_gathered(play):
     # What the cache has of it is not what is true of it.
     _worked, output = play(GATHER, TOO_MUCH, relay_allow_partial=True)
     assert "of b is known nothing." in output
+
+
+@pytest.mark.parametrize("token", ["the secret", None])
+def test_a_difference_shows_no_token(play, tmp_path, token):
+    environment = {"CUDA_VISIBLE_DEVICES": "1", **({"HF_TOKEN": token} if token else {})}
+    options = {"manage_service": False, "unit_dir": str(tmp_path), "program": "/opt/x", "environment": environment}
+    roles = [
+        {"role": f"relay.pool.{role}", "vars": {f"{role}_{name}": value for name, value in options.items()}}
+        for role in ("rpc_worker", "llama_host")
+    ]
+    roles[1]["vars"]["llama_host_config_dir"] = str(tmp_path)
+    worked, output = play([{"hosts": "b", "gather_facts": False, "roles": roles}], options=("--diff", "-vvv"))
+    assert worked
+    assert "the secret" not in output
+    assert output.count("+Environment=CUDA_VISIBLE_DEVICES=1") == (0 if token else 2)
+    for unit in ("relay-rpc", "relay-llama"):
+        assert ("the secret" in (tmp_path / f"{unit}.service").read_text()) == bool(token)
