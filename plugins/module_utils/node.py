@@ -28,7 +28,6 @@ from ansible_collections.relay.pool.plugins.module_utils.gpu import record
 
 # A tool that prints rubbish must not fill the facts with it.
 MAX_MESSAGES = 16
-MAX_MESSAGE_CHARACTERS = 500
 DEFAULT_UNITS = ("relay-rpc.service", "relay-llama.service")
 
 
@@ -58,9 +57,10 @@ class _Errors:
         self.entries: list[dict[str, str]] = []
 
     def add(self, probe: str, messages: list[str]) -> None:
-        said = [message[:MAX_MESSAGE_CHARACTERS] for message in messages if message]
-        if len(said) > MAX_MESSAGES:
-            said[MAX_MESSAGES:] = [f"and {len(said) - MAX_MESSAGES} messages more"]
+        messages = [message for message in messages if message]
+        said = [record.shown(message) for message in messages[:MAX_MESSAGES]]
+        if len(messages) > MAX_MESSAGES:
+            said.append(f"and {len(messages) - MAX_MESSAGES} messages more")
         self.entries += [{"probe": probe, "message": message} for message in said]
 
     def guard(self, probe: str, function: Callable[[], Any], fallback: Any) -> Any:

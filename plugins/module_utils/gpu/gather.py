@@ -53,6 +53,7 @@ def read_gpus(
     every = [gpu for gpus in found.values() for gpu in gpus]
     discrete = any(gpu["placeable"] and not gpu["integrated"] for gpu in every)
     for gpu in every:
+        gpu.update({name: record.shown(value) for name, value in gpu.items() if isinstance(value, str)})
         if discrete and gpu["integrated"] and gpu["placeable"]:
             record.refuse(gpu, BESIDE)
         if gpu["bandwidth_bytes_per_second"] is None:

@@ -14,6 +14,9 @@ from ansible_collections.relay.pool.plugins.module_utils import command
 # More than any machine has, its parts included: what a tool lists beyond them is not looked at.
 MOST_GPUS = 256
 
+# A tool that prints rubbish must not fill the facts with it.
+MAX_CHARACTERS = 500
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -73,6 +76,11 @@ def new(vendor: str, index: int | None, **known: Any) -> dict[str, Any]:
         raise KeyError(f"a GPU has no {', '.join(sorted(unknown))}")
     gpu.update(known)
     return gpu
+
+
+def shown(text: str) -> str:
+    """As much of a text as people read, in one line and without what would command their terminal."""
+    return "".join(character if character.isprintable() else "\ufffd" for character in text[:MAX_CHARACTERS])
 
 
 def few(entries: list[Any], source: str) -> tuple[list[Any], list[str]]:

@@ -152,8 +152,13 @@ def test_machine_id(tmp_path, text, expected):
 
 
 def test_rubbish_of_a_tool_does_not_fill_the_facts(bare, monkeypatch):
-    monkeypatch.setattr(gather, "PROBES", (("nvidia", lambda machine: ([], ["x" * 10_000] * 1000)),))
-    errors = [entry["message"] for entry in node.gather(node.Options())["errors"]]
+    rubbish = record.new("nvidia", 0, name="\x1b[2JGPU\r\n\0", uuid="GPU-\u00e9", reason="x" * 10_000)
+    monkeypatch.setattr(gather, "PROBES", (("nvidia", lambda machine: ([rubbish], ["\x07" + "x" * 10_000] * 1000)),))
+    facts = node.gather(node.Options())
+    assert (facts["gpus"][0]["name"], facts["gpus"][0]["uuid"]) == ("\ufffd[2JGPU\ufffd\ufffd\ufffd", "GPU-\u00e9")
+    assert len(facts["gpus"][0]["reason"]) == record.MAX_CHARACTERS
+    errors = [entry["message"] for entry in facts["errors"]]
+    assert errors[0].startswith("\ufffdx")
     assert len(errors) == node.MAX_MESSAGES + 1
-    assert max(map(len, errors)) == node.MAX_MESSAGE_CHARACTERS
+    assert max(map(len, errors)) == record.MAX_CHARACTERS
     assert errors[-1] == "and 984 messages more"
