@@ -133,7 +133,10 @@ def run(
         )
     except (OSError, ValueError) as exc:
         # ValueError: an argument holds a NUL byte.
-        return Result(None, "", "", f"{name} cannot be started: {getattr(exc, 'strerror', None) or exc}")
+        why = getattr(exc, "strerror", None) or exc
+        if isinstance(exc, FileNotFoundError) and os.path.isfile(argv[0]):
+            why = f"the interpreter that the first line of {argv[0]} names is not there, or its loader"
+        return Result(None, "", "", f"{name} cannot be started: {why}")
     try:
         texts, held, timed_out, truncated = _read(process, deadline, max_bytes)
         if not held and not timed_out:

@@ -37,6 +37,16 @@ def test_missing_tool():
     assert result.error == "tool cannot be started: No such file or directory"
 
 
+def test_tool_whose_interpreter_is_missing(tmp_path):
+    tool = tmp_path / "rocm-smi"
+    tool.write_text("#!/nonexistent/python3\n")
+    tool.chmod(0o755)
+    result = command.run([str(tool)])
+    assert result.error == (
+        f"rocm-smi cannot be started: the interpreter that the first line of {tool} names is not there, or its loader"
+    )
+
+
 @pytest.mark.parametrize(
     ("script", "partial"),
     [
