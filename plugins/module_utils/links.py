@@ -24,6 +24,7 @@ from typing import Any, Callable, Iterable, Iterator, Sequence
 
 from ansible_collections.relay.pool.plugins.module_utils import network, sockets
 
+ANY = ipaddress.IPv4Address("0.0.0.0")
 SAMPLES = 7
 TIMEOUT_SECONDS = 1.0
 SPACING_SECONDS = 0.003
@@ -164,10 +165,12 @@ def round_trip(
 def _endpoint(target: Any) -> tuple[str, int]:
     """(address, port) of a target. Raises ValueError for one that RPC traffic cannot have."""
     try:
-        address, port = str(ipaddress.IPv4Address(str(target["address"]))), int(target["port"])
+        parsed, port = ipaddress.IPv4Address(str(target["address"])), int(target["port"])
     except (ArithmeticError, KeyError, TypeError, ValueError):
-        address, port = "", 0
-    if not 0 < port < 65536:
+        parsed, port = ANY, 0
+    address = str(parsed)
+    # To connect to any address means this machine itself.
+    if parsed == ANY or parsed.is_multicast or not 0 < port < 65536:
         raise ValueError(f"{target!r:.200} is no worker: it takes a name, a dotted IPv4 address and a port")
     return address, port
 

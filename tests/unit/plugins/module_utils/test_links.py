@@ -304,6 +304,8 @@ def test_interface_of_the_way_there(monkeypatch, addresses, source, expected):
         {"name": "a", "address": None, "port": 1},
         {"name": "a", "address": "gpu1.lan", "port": 1},
         {"name": "a", "address": "fd00::1", "port": 1},
+        {"name": "a", "address": "0.0.0.0", "port": 1},
+        {"name": "a", "address": "239.0.0.1", "port": 1},
         {"name": "a", "address": "10.0.0.1", "port": 0},
         {"name": "a", "address": "10.0.0.1", "port": 65536},
         {"name": "a", "address": "10.0.0.1", "port": float("inf")},
