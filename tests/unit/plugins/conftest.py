@@ -5,11 +5,17 @@
 
 from __future__ import annotations
 
+import os
 import struct
 
 import numpy
 import pytest
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFEndian, GGUFWriter
+from hypothesis import settings
+
+# The same inputs in every run, so that a change is what turns a test red; HYPOTHESIS_PROFILE=default draws new ones.
+settings.register_profile("steady", derandomize=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 
 class GgufFactory:
