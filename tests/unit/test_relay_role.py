@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from ansible_collections.relay.pool.plugins.module_utils.gpu import visible
 
 ROOT = Path(__file__).resolve().parents[2]
 GATHER = [
@@ -106,6 +108,17 @@ def test_a_member_whose_facts_cannot_be_gathered(play):
     # What the cache has of it is not what is true of it.
     _worked, output = play(GATHER, TOO_MUCH, relay_allow_partial=True)
     assert "of b is known nothing." in output
+
+
+def test_what_hides_gpus_reaches_the_probes_and_a_difference_and_nothing_else_does():
+    variables = {name for backend in visible.BACKENDS.values() for hiding in backend.hiding for name in hiding.names}
+    assert len(variables) > 3
+    for path in ("relay/tasks/gather.yml", "rpc_worker/tasks/present.yml", "llama_host/tasks/present.yml"):
+        (pattern,) = re.findall(r"'search', '([^']*)'", (ROOT / "roles" / path).read_text())
+        assert [name for name in sorted(variables) if not re.search(pattern, name)] == []
+        assert not any(
+            re.search(pattern, name) for name in ("HF_TOKEN", "ZE_AFFINITY_MASK_TOKEN", "_VISIBLE_DEVICES_KEY")
+        )
 
 
 @pytest.mark.parametrize("token", ["the secret", None])
