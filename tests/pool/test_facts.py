@@ -40,22 +40,29 @@ def read_nodes(pool, tmp_path):
     return read
 
 
-def test_facts_give_the_same_capacity_before_and_after_the_start(pool, read_nodes):
-    pool.settled = False
-    after = read_nodes()
+def stop_and_compare(pool, read_nodes) -> tuple[int, int, int]:
+    """(bytes available while idle, bytes available while running, own bytes while running) of the machines together."""
+    running = read_nodes()
     pool.on(HOST, "systemctl", "stop", "relay-llama")
     for worker in WORKERS:
         pool.on(worker, "systemctl", "stop", "relay-rpc")
-    before = read_nodes()
-    assert [node["memory"]["own_bytes"] for node in before.values()] == [0, 0, 0]
-    assert all(node["memory"]["own_bytes"] > 64 * MIB for node in after.values())
+    idle = read_nodes()
+    assert [node["memory"]["own_bytes"] for node in idle.values()] == [0, 0, 0]
+    assert all(node["memory"]["own_bytes"] > 64 * MIB for node in running.values())
     # The machines are containers, which share one RAM: what one holds is missing in all.
-    own = sum(node["memory"]["own_bytes"] for node in after.values())
-    free = {True: [], False: []}
-    for running, nodes in ((True, after), (False, before)):
-        free[running] = [node["memory"]["available_bytes"] for node in nodes.values()]
-    capacity = min(free[True]) + own
-    print(f"idle {min(free[False]) / MIB:.0f} MiB, running {min(free[True]) / MIB:.0f} MiB + own {own / MIB:.0f} MiB")
-    assert abs(capacity - min(free[False])) < MIB + 0.02 * capacity
-    # and by what is held, which the size of this machine cannot hide
-    assert abs(capacity - min(free[False])) < 0.2 * own
+    available = [min(node["memory"]["available_bytes"] for node in nodes.values()) for nodes in (idle, running)]
+    return available[0], available[1], sum(node["memory"]["own_bytes"] for node in running.values())
+
+
+def test_facts_give_the_same_capacity_before_and_after_the_start(pool, read_nodes):
+    pool.settled = False
+    # What else runs on this machine takes and frees memory too, and not every time.
+    for _attempt in range(3):
+        idle, running, own = stop_and_compare(pool, read_nodes)
+        print(f"idle {idle / MIB:.0f} MiB, running {running / MIB:.0f} MiB + own {own / MIB:.0f} MiB")
+        difference = abs(running + own - idle)
+        # The second by what is held, which the size of this machine cannot hide.
+        if difference < MIB + 0.02 * idle and difference < 0.2 * own:
+            return
+        assert pool.play("deploy.yml").rc == 0
+    pytest.fail(f"{difference / MIB:.0f} MiB apart in the last of three attempts")
