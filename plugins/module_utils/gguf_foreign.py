@@ -14,7 +14,7 @@ def _lfs_pointer(head: bytes) -> str:
     return f"this is a Git LFS pointer{of}, not the model: run 'git lfs pull' or download the file itself"
 
 
-def describe_foreign(head: bytes, size_bytes: int):
+def describe_foreign(head: bytes, size_bytes: int, path: str = ""):
     """What the file is and the way out, or None when it begins like a GGUF file. ``head``: its first 512 bytes."""
     if size_bytes == 0:
         return "the file is empty: download it again"
@@ -24,7 +24,8 @@ def describe_foreign(head: bytes, size_bytes: int):
         return _lfs_pointer(head)
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     if text.startswith((b"<!doctype", b"<html", b"<head", b"<?xml", b"<!--")):
-        return "this is a web page, not the model: the download address or its login is wrong"
+        hint = ", take the one with /resolve/ instead of /blob/" if re.match(r"https?://[^?]*/blob/", path) else ""
+        return f"this is a web page, not the model: the download address or its login is wrong{hint}"
     if text.startswith((b"{", b"[")):
         return "this is JSON text, not the model: the download was answered with an error"
     if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size_bytes:

@@ -14,9 +14,9 @@ import math
 import re
 
 from ansible_collections.relay.pool.plugins.module_utils.ggml_types import TYPES, type_name
-from ansible_collections.relay.pool.plugins.module_utils.gguf import Header
+from ansible_collections.relay.pool.plugins.module_utils.gguf import ARRAY, Header
 from ansible_collections.relay.pool.plugins.module_utils.gguf_files import ModelFiles, read_files
-from ansible_collections.relay.pool.plugins.module_utils.gguf_reader import GgufError
+from ansible_collections.relay.pool.plugins.module_utils.gguf_source import GgufError, open_local, shown
 from ansible_collections.relay.pool.plugins.module_utils.tokenizer import TokenizerListener, tokenizer_facts
 from ansible_collections.relay.pool.plugins.module_utils.tokenizer_compare import compare_files
 
@@ -148,17 +148,23 @@ def metadata_facts(header: Header) -> dict:
     return facts
 
 
-def gguf_facts(path: str) -> dict:
+def gguf_facts(path: str, opener=open_local) -> dict:
     """The fact ``gguf`` of the model that ``path`` belongs to, with ``comparison`` null."""
     heard = TokenizerListener()
-    files = read_files(path, heard.listeners)
+    files = read_files(path, heard.listeners, opener)
     header = files.first
+    for key, kinds in header.value_types.items():
+        if kinds == (ARRAY, ARRAY):
+            raise GgufError(
+                f"{header.path}: '{shown(key)}' is an array of arrays, which llama.cpp does not load: convert the model"
+                " again."
+            )
     architecture = header.text("general.architecture")
     if not architecture:
-        kind = header.text("general.type") or "unknown"
+        kind = shown(header.text("general.type") or "unknown")
         raise GgufError(
-            f"{path}: it names no general.architecture and is of the type '{kind}', so it is no model: give the path"
-            " of a model."
+            f"{header.path}: it names no general.architecture and is of the type '{kind}', so it is no model: give the"
+            " path of a model."
         )
     tensors = files.tensors
     return {
@@ -180,9 +186,9 @@ def gguf_facts(path: str) -> dict:
     }
 
 
-def describe(path: str, compare_with=None) -> dict:
+def describe(path: str, compare_with=None, opener=open_local) -> dict:
     """The fact ``gguf`` of ``path``; with ``compare_with``, whether that model can be its draft."""
-    facts = gguf_facts(path)
+    facts = gguf_facts(path, opener)
     if compare_with:
-        facts["comparison"] = compare_files(facts, gguf_facts(compare_with))
+        facts["comparison"] = compare_files(facts, gguf_facts(compare_with, opener), opener)
     return facts

@@ -9,22 +9,47 @@ import struct
 from array import array
 from sys import byteorder as NATIVE_ORDER
 
+from ansible_collections.relay.pool.plugins.module_utils.gguf_source import GgufError
+
 WINDOW_BYTES = 1 << 20
 # No token comes near; a length beyond is a damaged file.
 MAX_ARRAY_TEXT_BYTES = 1 << 16
+# Texts that are heard together; those of a real vocabulary take about 20 bytes each.
+MAX_RUN_BYTES = 1 << 23
+
+LENGTHS = {"little": struct.Struct("<Q"), "big": struct.Struct(">Q")}
 
 
-class GgufError(Exception):
-    """The file cannot be used; the message names the path, what is wrong and the way out."""
+class TextRun:
+    """Consecutive texts of an array, ``raw`` as they stand in the file: each behind its length of eight bytes.
+
+    ``plain`` is true when the file is little-endian and no text has more than 255 bytes.
+    """
+
+    def __init__(self, raw: bytes, count: int, order: str, plain: bool) -> None:
+        self.raw = raw
+        self.count = count
+        self.order = order
+        self.plain = plain
+
+    def texts(self) -> list:
+        """The texts, as bytes."""
+        raw, index, found = self.raw, 0, []
+        unpack = LENGTHS[self.order].unpack_from
+        for _number in range(self.count):
+            start = index + 8
+            index = start + unpack(raw, index)[0]
+            found.append(raw[start:index])
+        return found
 
 
 class Reader:
-    """A window of bounded size that moves over the file."""
+    """A window of bounded size that moves over the file, forwards only."""
 
-    def __init__(self, handle, size_bytes: int, path: str) -> None:
-        self.handle = handle
-        self.size_bytes = size_bytes
-        self.path = path
+    def __init__(self, source) -> None:
+        self.source = source
+        self.size_bytes = source.size_bytes
+        self.path = source.path
         self.base = 0  # file offset of buffer[0]
         self.buffer = b""
         self.index = 0
@@ -53,9 +78,17 @@ class Reader:
         rest = self.buffer[self.index :]
         self.base += self.index
         self.index = 0
-        self.buffer = rest + self.handle.read(max(WINDOW_BYTES, n_bytes) - len(rest))
+        missing = n_bytes - len(rest)
+        at_most = min(max(WINDOW_BYTES, missing), self.size_bytes - self.base - len(rest))
+        self.buffer = rest + self.source.read(self.base + len(rest), missing, at_most)
         if len(self.buffer) < n_bytes:
             raise self.fail(f"the file became shorter while it was read at offset {self.base}: try again")
+
+    def peek(self, n_bytes: int) -> bytes:
+        """The next ``n_bytes``, or as many as there are, without a step."""
+        n_bytes = min(n_bytes, self.remaining)
+        self.ensure(n_bytes, "the beginning")
+        return self.buffer[self.index : self.index + n_bytes]
 
     def take(self, n_bytes: int, what: str) -> bytes:
         self.ensure(n_bytes, what)
@@ -71,16 +104,17 @@ class Reader:
             self.ensure(n_bytes, what)
         self.base += self.index + n_bytes
         self.buffer, self.index = b"", 0
-        self.handle.seek(self.base)
 
-    def number(self, code: str, n_bytes: int, what: str):
-        return struct.unpack(("<" if self.order == "little" else ">") + code, self.take(n_bytes, what))[0]
+    def unpack(self, code: str, what: str) -> tuple:
+        """The next values, by their codes of the module struct."""
+        code = ("<" if self.order == "little" else ">") + code
+        return struct.unpack(code, self.take(struct.calcsize(code), what))
 
     def u32(self, what: str) -> int:
-        return self.number("I", 4, what)
+        return self.unpack("I", what)[0]
 
     def u64(self, what: str) -> int:
-        return self.number("Q", 8, what)
+        return self.unpack("Q", what)[0]
 
     def short_text(self, what: str, max_bytes: int) -> str:
         length = self.u64(what)
@@ -91,44 +125,55 @@ class Reader:
             )
         return self.take(length, what).decode("utf-8", "replace")
 
-    def texts(self, count: int, key: str, keep: bool) -> list:
-        """Reads ``count`` texts of an array; returns them as bytes, or nothing when they are only stepped over."""
-        found: list = []
-        order, left = self.order, count
-        from_bytes = int.from_bytes
-        while left:
-            buffer, index = self.buffer, self.index
-            end = len(buffer)
-            while left:
-                start = index + 8
-                if start > end:
-                    break
-                stop = start + from_bytes(buffer[index:start], order)
-                if stop > end:
-                    break
-                if keep:
-                    found.append(buffer[start:stop])
-                index = stop
-                left -= 1
-            self.index = index
-            if left:
-                self.ensure(8, f"'{key}'")
-                length = from_bytes(self.buffer[self.index : self.index + 8], order)
-                if not keep:
-                    self.skip(8 + length, f"'{key}'")
-                    left -= 1
-                    continue
-                if length > MAX_ARRAY_TEXT_BYTES:
-                    raise self.fail(
-                        f"an entry of '{key}' at offset {self.position} claims {length} bytes, at most"
-                        f" {MAX_ARRAY_TEXT_BYTES} are possible: the file is damaged, fetch it again"
-                    )
-                self.ensure(8 + length, f"'{key}'")
-        return found
+    def skip_texts(self, count: int, what: str) -> None:
+        """Steps over ``count`` texts of an array without looking at them."""
+        unpack = LENGTHS[self.order].unpack_from
+        while count:
+            buffer, index, walked = self.buffer, self.index, 0
+            try:
+                for walked in range(count):  # noqa: B007 how far it came counts when the buffer ends
+                    index += 8 + unpack(buffer, index)[0]
+                walked = count
+            except (struct.error, OverflowError):  # the next length is not in the buffer
+                pass
+            self.skip(index - self.index, what)
+            count -= walked
+            if count:
+                self.ensure(8, what)
 
-    def numbers(self, code: str, n_bytes: int, count: int, key: str) -> array:
+    def text_run(self, count: int, what: str) -> TextRun:
+        """The next ``count`` texts of an array."""
+        unpack = LENGTHS[self.order].unpack_from
+        left, ahead, plain = count, 0, self.order == "little"
+        while left and ahead <= MAX_RUN_BYTES:
+            self.ensure(ahead + 8, what)
+            buffer, index, walked = self.buffer, self.index + ahead, 0
+            try:
+                for walked in range(left):  # noqa: B007
+                    length = unpack(buffer, index)[0]
+                    if length > 255:
+                        plain = False
+                        if length > MAX_ARRAY_TEXT_BYTES:
+                            raise self.fail(
+                                f"an entry of {what} at offset {self.base + index} claims {length} bytes, at most"
+                                f" {MAX_ARRAY_TEXT_BYTES} are possible: the file is damaged, fetch it again"
+                            )
+                    index += 8 + length
+                walked = left
+            except struct.error:  # the next length is not in the buffer
+                pass
+            ahead = index - self.index
+            left -= walked
+        if ahead > MAX_RUN_BYTES:
+            raise self.fail(
+                f"{count - left} entries of {what} take {ahead} bytes, at most {MAX_RUN_BYTES} are possible: the file"
+                " is damaged, fetch it again"
+            )
+        return TextRun(self.take(ahead, what), count, self.order, plain)
+
+    def numbers(self, code: str, n_bytes: int, count: int, what: str) -> array:
         values = array(code)
-        values.frombytes(self.take(n_bytes * count, f"'{key}'"))
+        values.frombytes(self.take(n_bytes * count, what))
         if self.order != NATIVE_ORDER:
             values.byteswap()
         return values

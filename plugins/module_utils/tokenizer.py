@@ -31,6 +31,7 @@ from __future__ import annotations
 import hashlib
 import re
 import struct
+from array import array
 
 from ansible_collections.relay.pool.plugins.module_utils.gguf import INT32, STRING, ArrayListener, Header
 
@@ -39,11 +40,16 @@ FIRST_COMPARED = 5  # SPEC_VOCAB_CHECK_START_TOKEN_ID
 CHUNK_TOKENS = 4096
 SHORT_DIGITS = 16
 UNUSED = 5  # LLAMA_TOKEN_TYPE_UNUSED
+CONVERTER, RESERVED = 1, 2
 
 CONVERTER_PADDING = re.compile(rb"\[PAD[0-9]+\]|<dummy[0-9]{5}>")
 RESERVED_NAME = re.compile(
     rb"(?:<\|?|\[)(?:unused|extra|reserved|reserved_special_token|reserved_token|dummy|placeholder)_?[0-9]+(?:\|?>|\])",
     re.I,
+)
+# Where none of these begins, there is neither. One pattern for each first character, as that is searched for faster.
+PADDING_BEGINNINGS = tuple(
+    re.compile(first + rb"\|?(?:pad|dummy|unused|extra|reserved|placeholder)", re.I) for first in (rb"<", rb"\[")
 )
 
 # tokenizer.ggml.model -> (type, default bos, default eos, add bos, add eos), as in llama-vocab.cpp
@@ -79,6 +85,23 @@ def token_bytes(raw: bytes, number: int) -> bytes:
     return raw.split(b"\0", 1)[0]
 
 
+def is_plain(run) -> bool:
+    """Whether all texts are compared as they are: none is empty, and none has a NUL in it.
+
+    A length from 1 to 255 has 7 zero bytes, so what is more stands in a text or is the length 0.
+    """
+    return run.plain and run.raw.count(0) == 7 * run.count
+
+
+def compared_bytes(texts, first: int) -> bytes:
+    """Texts as they are hashed: each with its length before it. ``first`` is the number of the first one."""
+    pack = struct.Struct("<Q").pack
+    compared = [
+        text if text and 0 not in text else token_bytes(text, number) for number, text in enumerate(texts, first)
+    ]
+    return b"".join([pack(len(text)) + text for text in compared])
+
+
 class TokenListener(ArrayListener):
     """Hears ``tokenizer.ggml.tokens``: hashes them and remembers which ones have the name of a padding token."""
 
@@ -89,50 +112,47 @@ class TokenListener(ArrayListener):
         self.chunk = hashlib.sha256()
         self.chunk_digests: list = []
         self.tail_digests: list = []
-        self.converter_padding: set = set()
-        self.reserved: set = set()
+        self.names = bytearray()  # of each token: 0, CONVERTER or RESERVED, by its name
 
     def begin(self, value_type: int, count: int) -> None:
         if value_type != STRING:
             raise ValueError("is no array of texts: convert the model again")
         self.count = count
+        self.names = bytearray(count)
+
+    def text_runs(self, count: int):
+        """Cuts where a digest has to be taken: at a chunk's end, and before each of the last 128 tokens."""
+        cuts = {0, min(FIRST_COMPARED, count), count}
+        cuts.update(range(0, count, CHUNK_TOKENS))
+        cuts.update(range(max(count - MAX_SIZE_DIFFERENCE, 0), count))
+        ordered = sorted(cuts)
+        return [stop - start for start, stop in zip(ordered, ordered[1:])]
 
     def feed(self, values) -> None:
-        for start, stop in self._pieces(len(values)):
-            self._hash(values[start:stop])
-        first = self.number - len(values)
-        for place, raw in enumerate(values):
-            if raw[:1] in (b"[", b"<"):
-                if CONVERTER_PADDING.fullmatch(raw):
-                    self.converter_padding.add(first + place)
-                elif RESERVED_NAME.fullmatch(raw):
-                    self.reserved.add(first + place)
-
-    def _pieces(self, length: int):
-        """Cuts a batch where a digest has to be taken: at a chunk's end, and before each of the last 128 tokens."""
-        tail = max(self.count - MAX_SIZE_DIFFERENCE, 0)
-        cuts = {0, length}
-        cuts.update(range(-self.number % CHUNK_TOKENS, length, CHUNK_TOKENS))
-        cuts.update(range(max(tail - self.number, 0), length))
-        ordered = sorted(cuts)
-        return zip(ordered, ordered[1:])
-
-    def _hash(self, tokens) -> None:
-        if self.number >= self.count - MAX_SIZE_DIFFERENCE:
-            self.tail_digests.append(self.running.hexdigest()[:SHORT_DIGITS])
         first = self.number
-        self.number += len(tokens)
-        skipped = max(FIRST_COMPARED - first, 0)
-        compared = tokens[skipped:]
-        if not all(compared) or b"\0" in b"".join(compared):
-            compared = [token_bytes(raw, first + skipped + place) for place, raw in enumerate(compared)]
-        pack = struct.Struct("<Q").pack
-        data = b"".join([pack(len(raw)) + raw for raw in compared])
-        self.running.update(data)
-        self.chunk.update(data)
+        self.number += values.count
+        if first >= self.count - MAX_SIZE_DIFFERENCE:
+            self.tail_digests.append(self.running.hexdigest()[:SHORT_DIGITS])
+        plain = is_plain(values)
+        may_pad = any(beginning.search(values.raw) for beginning in PADDING_BEGINNINGS)
+        texts = values.texts() if may_pad or not plain else []
+        if first >= FIRST_COMPARED:
+            # Plain texts stand in the file just as they are hashed.
+            data = values.raw if plain else compared_bytes(texts, first)
+            self.running.update(data)
+            self.chunk.update(data)
         if self.number % CHUNK_TOKENS == 0 or self.number == self.count:
             self.chunk_digests.append(self.chunk.hexdigest()[:SHORT_DIGITS])
             self.chunk = hashlib.sha256()
+        if may_pad:
+            self._note_padding(texts, first)
+
+    def _note_padding(self, texts, first: int) -> None:
+        for number, text in enumerate(texts, first):
+            if CONVERTER_PADDING.fullmatch(text):
+                self.names[number] = CONVERTER
+            elif RESERVED_NAME.fullmatch(text):
+                self.names[number] = RESERVED
 
 
 class TypeListener(ArrayListener):
@@ -144,10 +164,10 @@ class TypeListener(ArrayListener):
     def begin(self, value_type: int, count: int) -> None:
         if value_type != INT32:
             raise ValueError("is no array of 32-bit integers: convert the model again")
-        self.types = bytearray()
+        self.types = array("i")
 
     def feed(self, values) -> None:
-        self.types.extend(map(UNUSED.__eq__, values))
+        self.types.extend(values)
 
 
 class TokenizerListener:
@@ -166,12 +186,13 @@ class TokenizerListener:
         """Whether no model emits this token, see the text at the top of this file."""
         if number in spoken:
             return False
-        if number in self.tokens.converter_padding:
+        name = self.tokens.names[number]
+        if name == CONVERTER:
             return True
         types = self.types.types
         if types is None:
-            return number in self.tokens.reserved
-        return number < len(types) and bool(types[number])
+            return name == RESERVED
+        return number < len(types) and types[number] == UNUSED
 
     def padding_from(self, spoken: frozenset):
         """The number from which on all tokens are padding, or None."""

@@ -10,6 +10,7 @@ The rule is that of ``common_speculative_are_compatible`` in common/speculative.
 from __future__ import annotations
 
 from ansible_collections.relay.pool.plugins.module_utils.gguf_files import read_files
+from ansible_collections.relay.pool.plugins.module_utils.gguf_source import open_local, shown
 from ansible_collections.relay.pool.plugins.module_utils.tokenizer import (
     CHUNK_TOKENS,
     FIRST_COMPARED,
@@ -61,7 +62,7 @@ def compare_facts(target, draft) -> dict:
     """
     for side, facts in (("target", target), ("draft", draft)):
         if facts is None or facts["type"] is None:
-            what = "has no tokenizer" if facts is None else f"has the unknown tokenizer '{facts['model']}'"
+            what = "has no tokenizer" if facts is None else f"has the unknown tokenizer '{shown(facts['model'])}'"
             return _result("type", f"the {side} {what}")
     if target["type"] != draft["type"]:
         return _result("type", f"the target's tokenizer is {target['type']}, the draft's is {draft['type']}")
@@ -86,7 +87,8 @@ def compare_facts(target, draft) -> dict:
                 " as one of them is generated",
             )
     notes = [
-        f"{what} is {target[key]} in the target and {draft[key]} in the draft, which llama.cpp does not compare"
+        f"{what} is {shown(str(target[key]))} in the target and {shown(str(draft[key]))} in the draft, which llama.cpp"
+        " does not compare"
         for key, what in (("eos_token_id", "eos_token_id"), ("pre", "the pre-tokenizer"))
         if target[key] != draft[key]
     ]
@@ -103,9 +105,11 @@ class _RangeListener(TokenListener):
         self.kept: list = []
 
     def feed(self, values) -> None:
-        first, self.number = self.number, self.number + len(values)
-        for number in range(max(first, self.start), min(self.number, self.stop)):
-            self.kept.append(token_bytes(values[number - first], number))
+        first, self.number = self.number, self.number + values.count
+        if first < self.stop and self.number > self.start:
+            texts = values.texts()
+            for number in range(max(first, self.start), min(self.number, self.stop)):
+                self.kept.append(token_bytes(texts[number - first], number))
 
 
 def _shown(raw: bytes) -> str:
@@ -113,26 +117,26 @@ def _shown(raw: bytes) -> str:
     return repr(text[:MAX_SHOWN_CHARACTERS]) + ("..." if len(text) > MAX_SHOWN_CHARACTERS else "")
 
 
-def _tokens_between(path: str, start: int, stop: int) -> list:
+def _tokens_between(path: str, start: int, stop: int, opener) -> list:
     listener = _RangeListener(start, stop)
-    read_files(path, {"tokenizer.ggml.tokens": listener})
+    read_files(path, {"tokenizer.ggml.tokens": listener}, opener)
     return listener.kept
 
 
-def first_different_token(target_path: str, draft_path: str, start: int, stop: int):
+def first_different_token(target_path: str, draft_path: str, start: int, stop: int, opener=open_local):
     """The sentence that names the first differing token between ``start`` and ``stop``, or None."""
-    pairs = zip(_tokens_between(target_path, start, stop), _tokens_between(draft_path, start, stop))
+    pairs = zip(_tokens_between(target_path, start, stop, opener), _tokens_between(draft_path, start, stop, opener))
     for number, (one, other) in enumerate(pairs, start):
         if one != other:
             return f"token {number} is {_shown(one)} in the target and {_shown(other)} in the draft"
     return None
 
 
-def compare_files(target: dict, draft: dict) -> dict:
-    """Compares two ``gguf`` facts whose files are both on this machine: like :func:`compare_facts`, to the token."""
+def compare_files(target: dict, draft: dict, opener=open_local) -> dict:
+    """Compares two ``gguf`` facts whose files ``opener`` opens: like :func:`compare_facts`, to the token."""
     result = compare_facts(target["tokenizer"], draft["tokenizer"])
     if result["reason"] == "token":
         start, stop = differing_chunk(target["tokenizer"], draft["tokenizer"])
-        exact = first_different_token(target["path"], draft["path"], start, stop)
+        exact = first_different_token(target["path"], draft["path"], start, stop, opener)
         result["first_difference"] = exact or result["first_difference"]
     return result

@@ -14,22 +14,46 @@ version_added: 0.1.0
 author:
   - relay.pool contributors (@relay-pool)
 description:
-  - Reads the header of a GGUF file on the machine and returns what a placement needs to know about the model.
-  - All shards of a split model are found from the path of any of them, and their sizes are summed.
-  - No tensor data is read, and no token list leaves the machine.
+  - Reads the header of a GGUF file and returns what a placement needs to know about the model. The file lies on the
+    machine, or on a web server that the machine reaches.
+  - All shards of a split model are found from the path or URL of any of them, and their sizes are summed.
+  - No tensor data is read, and no token list leaves the machine. Of a file on a web server only the header is fetched,
+    by requests for ranges of bytes, a few MB at most times.
   - A file that llama.cpp would refuse, because it is cut, damaged or no GGUF file at all, fails the task with the
     cause.
 options:
   path:
     description:
       - The GGUF file on the machine, or any shard of a split model.
+      - Exactly one of O(path) and O(url) is given.
     type: path
-    required: true
+  url:
+    description:
+      - The HTTP or HTTPS address of the GGUF file, or of any shard of a split model, for a model that nobody has
+        downloaded. Proxies are taken from the environment.
+      - A query such as C(?download=true) is kept for all shards.
+    type: str
   compare_with:
     description:
-      - A second GGUF file on the same machine, the draft model that is meant to propose tokens for O(path).
+      - A second GGUF file, path or URL, the draft model that is meant to propose tokens for O(path) or O(url).
       - When given, RV(gguf.comparison) says whether its vocabulary fits.
-    type: path
+    type: str
+  headers:
+    description:
+      - Headers for the requests, for example C(Authorization).
+      - They are sent to the scheme, host and port of O(url), or of O(compare_with) when O(path) is given. They are not
+        sent to another server, to which a request may be redirected.
+    type: dict
+  timeout:
+    description:
+      - Seconds after which reading from web servers is given up, all requests together.
+    type: float
+    default: 120
+  validate_certs:
+    description:
+      - Whether the certificates of HTTPS servers are checked.
+    type: bool
+    default: true
 extends_documentation_fragment:
   - relay.pool.attributes
   - relay.pool.attributes.info_module
@@ -41,6 +65,13 @@ EXAMPLES = r"""
 - name: Read the model
   relay.pool.gguf_info:
     path: /models/qwen2.5-coder-14b-q3_k_m.gguf
+  register: model
+
+- name: Read a model that nobody has downloaded
+  relay.pool.gguf_info:
+    url: https://huggingface.co/bartowski/Qwen2.5-Coder-14B-GGUF/resolve/main/Qwen2.5-Coder-14B-Q3_K_M.gguf
+    headers:
+      Authorization: "Bearer {{ hugging_face_token }}"
   register: model
 
 - name: Ask whether a small model can be its draft
@@ -62,10 +93,10 @@ gguf:
   type: dict
   contains:
     path:
-      description: The file that llama-server is to be given, the first shard of a split model.
+      description: The file that llama-server is to be given, the first shard of a split model. With O(url) its address.
       type: str
     files:
-      description: The files that are there, each with its C(path) and C(size_bytes).
+      description: The files that are there, each with its C(path), which may be a URL, and C(size_bytes).
       type: list
       elements: dict
     missing:
@@ -219,8 +250,11 @@ gguf:
 import sys
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.relay.pool.plugins.module_utils.deadline import check_timeout
+from ansible_collections.relay.pool.plugins.module_utils.gguf_http import Session, web_opener
 from ansible_collections.relay.pool.plugins.module_utils.gguf_info import describe
-from ansible_collections.relay.pool.plugins.module_utils.gguf_reader import GgufError
+from ansible_collections.relay.pool.plugins.module_utils.gguf_range import make_opener
+from ansible_collections.relay.pool.plugins.module_utils.gguf_source import WEB_ADDRESS, GgufError, local_path
 
 
 def warnings_about(gguf: dict) -> list:
@@ -242,17 +276,43 @@ def warnings_about(gguf: dict) -> list:
     return warnings
 
 
+def read(params: dict) -> dict:
+    """The fact that the options ask for. Raises GgufError."""
+    path, url, compare_with = params["path"], params["url"], params["compare_with"]
+    if url is not None and not WEB_ADDRESS.match(url):
+        raise GgufError(f"url is {url}: it must begin with http:// or https://, a file of the machine is a path.")
+    if path is not None and WEB_ADDRESS.match(path):
+        raise GgufError(f"path is {path}: the address of a web server is given as url.")
+    if compare_with and not WEB_ADDRESS.match(compare_with):
+        compare_with = local_path(compare_with)
+    pages = [place for place in (url, compare_with) if place and WEB_ADDRESS.match(place)]
+    if not pages:
+        return describe(path, compare_with)
+    session = Session(web_opener(params["validate_certs"]), params["timeout"], params["headers"], home=pages[0])
+    return describe(url or path, compare_with, make_opener(session))
+
+
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(
         argument_spec={
-            "path": {"type": "path", "required": True},
-            "compare_with": {"type": "path"},
+            "path": {"type": "path"},
+            "url": {"type": "str"},
+            "compare_with": {"type": "str"},
+            "headers": {"type": "dict", "no_log": True},
+            "timeout": {"type": "float", "default": 120},
+            "validate_certs": {"type": "bool", "default": True},
         },
+        mutually_exclusive=[("path", "url")],
+        required_one_of=[("path", "url")],
         supports_check_mode=True,
     )
     try:
-        gguf = describe(module.params["path"], module.params["compare_with"])
+        check_timeout(module.params["timeout"])
+    except ValueError as exc:
+        module.fail_json(msg=f"{exc}.")
+    try:
+        gguf = read(module.params)
     except GgufError as exc:
         module.fail_json(msg=str(exc))
     for warning in warnings_about(gguf):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
+from ansible_collections.relay.pool.plugins.module_utils.gguf import ArrayListener
 from ansible_collections.relay.pool.plugins.module_utils.gguf_files import read_files, shard_paths
 from ansible_collections.relay.pool.plugins.module_utils.gguf_reader import GgufError
 
@@ -93,12 +94,15 @@ def test_the_promised_number_of_tensors_must_be_there(shards, gguf_factory):
 def test_a_single_file_may_have_any_name(gguf_factory, name):
     heard = []
 
-    class Listener:
-        begin = staticmethod(lambda value_type, count: heard.append(count))
-        feed = staticmethod(heard.append)
+    class Listener(ArrayListener):
+        def begin(self, value_type, count):
+            heard.append(count)
+
+        def feed(self, values):
+            heard.append(values.texts())
 
     path = gguf_factory.model(name=name, tensors=TENSORS, tokens=["a", "b"])
-    files = read_files(str(path), {"tokenizer.ggml.tokens": Listener})
+    files = read_files(str(path), {"tokenizer.ggml.tokens": Listener()})
     assert files.path == str(path)
     assert len(files.headers) == 1
     assert heard == [2, [b"a", b"b"]]

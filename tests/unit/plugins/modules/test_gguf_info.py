@@ -81,3 +81,55 @@ def test_warns_about_what_llama_cpp_will_not_load(gguf_factory, run):
     assert "tensor types 43 need a newer llama.cpp" in run(path=str(path))[1]["warned"]
     other = gguf_factory.model("other.gguf", tensors=TENSORS, big=sys.byteorder == "little")
     assert "llama-server will not load it" in run(path=str(other))[1]["warned"]
+
+
+def test_reads_over_http_and_keeps_the_headers_to_itself(gguf_factory, new_site, run):
+    home, other = new_site(), new_site()
+    content = gguf_factory.model(tensors=TENSORS).read_bytes()
+    url = home.add("/m.gguf", content, login="Bearer a-secret-of-mine")
+    draft = other.add("/d.gguf", content)
+    status, answer = run(url=url, compare_with=draft, headers={"Authorization": "Bearer a-secret-of-mine"})
+    assert status == 0, answer
+    assert answer["gguf"]["path"] == url
+    assert answer["gguf"]["files"] == [{"path": url, "size_bytes": len(content)}]
+    assert answer["gguf"]["comparison"]["reason"] == "type"
+    assert "a-secret-of-mine" not in json.dumps(answer)
+    assert not any("authorization" in sent for _path, sent in other.requests)
+
+
+def test_a_draft_elsewhere_gets_the_headers_when_the_model_is_a_file(gguf_factory, site, run):
+    path = gguf_factory.model(tensors=TENSORS)
+    draft = site.add("/d.gguf", path.read_bytes(), login="Bearer x")
+    status, answer = run(path=str(path), compare_with=draft, headers={"Authorization": "Bearer x"})
+    assert status == 0, answer
+    assert run(path=str(path), compare_with=draft)[1]["msg"].startswith(f"{draft}: the server answers 401")
+
+
+def test_a_path_may_be_written_as_users_write_it(gguf_factory, run, monkeypatch):
+    path = gguf_factory.model(tensors=TENSORS)
+    monkeypatch.setenv("HOME", str(path.parent))
+    monkeypatch.setenv("MODELS", str(path.parent))
+    assert run(path="~/m.gguf", compare_with="$MODELS/m.gguf")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({}, "one of the following is required: path, url"),
+        ({"path": "/m.gguf", "url": "http://h/m.gguf"}, "mutually exclusive: path|url"),
+        ({"url": "/m.gguf"}, "url is /m.gguf: it must begin with http:// or https://"),
+        ({"url": "ftp://h/m.gguf"}, "url is ftp://h/m.gguf: it must begin with http:// or https://"),
+        ({"path": "https://h/m.gguf"}, "path is https://h/m.gguf: the address of a web server is given as url."),
+        ({"url": "http://h/m.gguf", "timeout": 0}, "timeout is 0: it must be more than 0"),
+        ({"url": "http://h/m.gguf", "headers": {"X": "a\nb"}}, "headers: the value of X holds what HTTP cannot carry"),
+    ],
+)
+def test_options_that_cannot_be(run, options, sentence):
+    status, answer = run(**options)
+    assert status == 1
+    assert sentence in answer["msg"]
+
+
+def test_a_server_that_is_slow_is_given_up(site, run):
+    url = site.add("/m.gguf", b"GGUF", silent=5)
+    assert "could not be read within 0.2 s" in run(url=url, timeout=0.2)[1]["msg"]
