@@ -27,7 +27,7 @@ MACHINES_BEFORE := $(shell inventories/demo/bin/machines status 2>/dev/null | gr
 
 GATES := lint sanity docs-check molecule
 
-.PHONY: test tests $(GATES) unit integration pool
+.PHONY: test tests $(GATES) unit integration pool memory-check
 
 # All checks. A failed one does not hide the others, and what pytest says comes last. The machines of the embedded pool
 # are left as they were found: up, or gone.
@@ -72,3 +72,11 @@ pool: setup
 tests: setup
 	@echo "== unit, integration and pool: pytest with branch coverage"
 	@RELAY_REQUIRE_BINARIES=$(RELAY_REQUIRE_BINARIES) $(PYTEST) tests/unit tests/integration tests/pool $(COVERAGE) $(PYTEST_ARGS)
+
+# Arguments for the check, for example MEMORY_ARGS="--only gemma3 --quick"
+MEMORY_ARGS ?= --write
+
+# Not part of `test`, which runs a sample of it: about ten minutes.
+memory-check: setup
+	@echo "== memory-check: the ledger's bytes beside llama.cpp's own, for the shapes of real models"
+	@$(GATES_ENV) $(PYTHON) -m tests.memory $(MEMORY_ARGS)

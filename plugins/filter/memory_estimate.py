@@ -13,7 +13,8 @@ author:
   - relay.pool contributors (@relay-pool)
 description:
   - Computes what llama.cpp allocates for a model and a context, layer by layer and without devices.
-  - Weights and KV cache are exact for ordinary attention; the compute buffers are an upper bound with flash attention.
+  - Weights, KV cache and recurrent state are exact for every architecture that is known, as C(assumptions) says; the
+    compute buffers are an upper bound with flash attention.
 positional: ctx_size, parallel
 options:
   _input:
@@ -92,6 +93,10 @@ _value:
     total_bytes:
       description: Everything.
       type: int
+    assumptions:
+      description: Sentences on what is charged in full because the file or its architecture does not say less.
+      type: list
+      elements: str
 """
 
 from ansible.errors import AnsibleFilterError

@@ -104,7 +104,7 @@ class Arrangement:
         return Slot(
             memory=tuple(weight + extra for weight, extra in zip(weights, state)),
             room={
-                (first, output): device.usable_bytes - fixed - ledger.device_bytes(first, pipelined, output)
+                (first, output): device.usable_bytes - fixed - ledger.device_bytes(first, pipelined, output, gpu=padded)
                 for first in (False, True)
                 for output in (False, True)
             },
@@ -277,7 +277,7 @@ def stages(layout: Layout, rpc_port: int = 50052) -> list[dict[str, Any]]:
                     + ledger.per_device,
                     sum(ledger.kv[first:last]),
                     sum(ledger.recurrent[first:last]),
-                    ledger.device_bytes(first == 0, layout.pipelined, output),
+                    ledger.device_bytes(first == 0, layout.pipelined, output, (first, last), padded),
                     charged,
                 ),
             }

@@ -6,6 +6,8 @@
 Where llama.cpp puts things: ``blk.i.*``, KV and recurrent state of layer i on the device of layer i; the output
 with its norm on the output's device, and when it is tied, a copy of the token embedding there; the token embedding
 itself always on the host's CPU. CUDA and the other GPU back ends pad the rows of quantised tensors to 512 values.
+
+What the file does not say is charged on the safe side, and ``Ledger.assumptions`` says so.
 """
 
 from __future__ import annotations
@@ -13,9 +15,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Mapping
 
-from ansible_collections.relay.pool.plugins.plugin_utils import compute, kv
+from ansible_collections.relay.pool.plugins.plugin_utils import aborts, compute, kv
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
-from ansible_collections.relay.pool.plugins.plugin_utils.shape import NEXTN_SKIPPED, ModelShape, model_shape
+from ansible_collections.relay.pool.plugins.plugin_utils.shape import (
+    NEXTN_SKIPPED,
+    NO_OUTPUT_COPY,
+    OUTPUT_FIRST,
+    ModelShape,
+    model_shape,
+)
+
+# Bits per weight of the types that an x86 CPU multiplies in an order of its own (ggml_repack_get_optimal_repack_type,
+# ggml-cpu/repack.cpp): Q2_K, MXFP4, and Q4_0, Q4_K and IQ4_NL. An ARM CPU reorders some more.
+REORDERED_BITS = frozenset((2.625, 4.25, 4.5))
+REORDERED_ROWS = 8
 
 
 @dataclass(frozen=True)
@@ -32,7 +45,10 @@ class ContextSpec:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Bytes per layer and per singular part; ``*_pad`` is what a GPU adds to the same part."""
+    """Bytes per layer and per singular part; ``*_pad`` is what a GPU adds to the same part.
+
+    output_tied: the copy of the token embedding that the output's device gets; output_tied_on_cpu: that of the CPU.
+    """
 
     shape: ModelShape
     batch: compute.Batch
@@ -43,6 +59,7 @@ class Ledger:
     output: int
     output_pad: int
     output_tied: int
+    output_tied_on_cpu: int
     input: int
     per_device: int
 
@@ -51,9 +68,16 @@ class Ledger:
         """Repeating layers, NextN layers included."""
         return self.shape.n_layer
 
-    def device_bytes(self, first: bool, pipelined: bool, output: bool) -> int:
-        """Compute buffer of a device."""
-        return compute.device_bytes(self.shape, self.batch, first, pipelined, output)
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Sentences on what is charged in full because the file does not say less."""
+        return self.shape.assumptions
+
+    def device_bytes(
+        self, first: bool, pipelined: bool, output: bool, layers: tuple[int, int] | None = None, gpu: bool = False
+    ) -> int:
+        """Compute buffer of a device; layers: its first one and the one after its last, where they are known."""
+        return compute.device_bytes(self.shape, self.batch, first, pipelined, output, layers, gpu)
 
     def host_bytes(self, layers: bool, pipelined: bool, output: bool = False) -> int:
         """Compute and logits buffers of the host's CPU."""
@@ -65,8 +89,9 @@ class Ledger:
         return total + (sum(self.weights_pad[first:last]) if padded else 0)
 
     def output_weights(self, padded: bool, on_cpu: bool = False) -> int:
-        """Weights of the output stage; on the CPU a tied output is the token embedding itself, not a copy."""
-        return self.output + (0 if on_cpu else self.output_tied) + (self.output_pad if padded else 0)
+        """Weights of the output stage; on the CPU a tied output mostly is the token embedding itself, not a copy."""
+        tied = self.output_tied_on_cpu if on_cpu else self.output_tied
+        return self.output + tied + (self.output_pad if padded else 0)
 
 
 def check_model(gguf: Mapping[str, Any], what: str = "the model") -> None:
@@ -92,40 +117,64 @@ def model_ledger(gguf: Mapping[str, Any], spec: ContextSpec) -> Ledger:
     shape = model_shape(gguf)
     tensors = gguf.get("tensors") or {}
     blocks = list(tensors.get("blocks") or [])
-    if len(blocks) != shape.n_layer:
+    if len(blocks) != shape.n_block:
         raise PoolError(
-            f"{gguf.get('path')} lists the sizes of {len(blocks)} blocks but has {shape.n_layer} layers: "
+            f"{gguf.get('path')} lists the sizes of {len(blocks)} blocks but has {shape.n_block} layers: "
             "read it again with gguf_info"
         )
     padding = tensors.get("row_padding") or {}
-    block_pad = list(padding.get("512") or [0] * shape.n_layer)
-    if len(block_pad) != shape.n_layer or not all(isinstance(size, int) for size in blocks + block_pad):
+    block_pad = list(padding.get("512") or [0] * shape.n_block)
+    if len(block_pad) != shape.n_block or not all(isinstance(size, int) for size in blocks + block_pad):
         raise PoolError(f"{gguf.get('path')} lists no size for some of its blocks: read it again with gguf_info")
     if shape.architecture in NEXTN_SKIPPED:
         for layer in range(shape.n_layer - shape.n_layer_nextn, shape.n_layer):
             blocks[layer] = block_pad[layer] = 0
+    # layers that llama.cpp adds have no weights of their own
+    blocks += [0] * (shape.n_layer - shape.n_block)
+    block_pad += [0] * (shape.n_layer - shape.n_block)
     kv.check_cache_types(shape, spec.cache_type_k, spec.cache_type_v)
-    _total, cells = kv.context(spec.ctx_size, spec.parallel)
+    total, cells = kv.context(spec.ctx_size, spec.parallel)
+    path, count = str(gguf.get("path")), int(tensors.get("count") or 0)
+    aborts.check_graph(shape, path, count, spec.parallel, spec.cache_type_k, spec.cache_type_v)
+    aborts.check_slots(shape, path, total, spec.parallel, spec.ubatch_size)
     windowed = kv.window_cells(shape, cells, spec.ubatch_size) if shape.window else 0
+    cache = tuple(
+        kv.kv_bytes(shape, spec.ctx_size, spec.parallel, spec.cache_type_k, spec.cache_type_v, spec.ubatch_size)
+    )
     rope = int(tensors.get("rope_freqs_bytes") or 0)
     token_embd = int(tensors.get("token_embd_bytes") or 0)
+    tied = token_embd if tensors.get("tied") and shape.architecture not in NO_OUTPUT_COPY else 0
     return Ledger(
         shape=shape,
-        batch=compute.Batch(cells, windowed, spec.ubatch_size, spec.n_outputs),
+        batch=compute.Batch(
+            cells, windowed, spec.ubatch_size, spec.n_outputs, cache, spec.parallel, _half_kv(shape, spec)
+        ),
         weights=tuple(blocks),
         weights_pad=tuple(block_pad),
-        kv=tuple(
-            kv.kv_bytes(shape, spec.ctx_size, spec.parallel, spec.cache_type_k, spec.cache_type_v, spec.ubatch_size)
-        ),
+        kv=cache,
         recurrent=tuple(kv.recurrent_bytes(shape, spec.parallel)),
         output=int(tensors.get("output_bytes") or 0)
         + int(tensors.get("output_norm_bytes") or 0)
         + int(tensors.get("other_bytes") or 0),
         output_pad=int(padding.get("512_output") or 0),
-        output_tied=token_embd if tensors.get("tied") else 0,
+        output_tied=tied,
+        output_tied_on_cpu=tied if shape.architecture in OUTPUT_FIRST or _is_reordered(shape, tied) else 0,
         input=int(tensors.get("input_bytes") or token_embd),
         per_device=rope,
     )
+
+
+def _half_kv(shape: ModelShape, spec: ContextSpec) -> int:
+    """Bytes of the largest layer's cache as half floats, unless it is kept so."""
+    if spec.cache_type_k == spec.cache_type_v == "f16":
+        return 0
+    return max(kv.kv_bytes(shape, spec.ctx_size, spec.parallel, "f16", "f16", spec.ubatch_size))
+
+
+def _is_reordered(shape: ModelShape, matrix: int) -> bool:
+    """Whether a CPU multiplies with a matrix of that many bytes in an order of its own, so that it needs a copy."""
+    weights = shape.n_embd * shape.n_vocab
+    return bool(weights) and not shape.n_vocab % REORDERED_ROWS and matrix * 8 / weights in REORDERED_BITS
 
 
 @dataclass(frozen=True)
@@ -164,7 +213,7 @@ def whole_model(ledger: Ledger, on_gpu: bool, n_gpu_layers: int = -1, padded: bo
     gpu = Charge(
         weights=ledger.layer_weights(first, n_layer, padded) + ledger.output_weights(padded) + ledger.per_device,
         kv=sum(state[first:]),
-        compute=ledger.device_bytes(first=True, pipelined=False, output=True),
+        compute=ledger.device_bytes(first=True, pipelined=False, output=True, gpu=padded),
     )
     return gpu, ram
 
@@ -192,4 +241,5 @@ def memory_estimate(gguf: Mapping[str, Any], spec: ContextSpec) -> dict[str, Any
         "compute_bytes": gpu.compute,
         "host_compute_bytes": ram.compute,
         "total_bytes": weights + sum(ledger.kv) + sum(ledger.recurrent) + gpu.compute + ram.compute,
+        "assumptions": list(ledger.assumptions),
     }

@@ -626,7 +626,7 @@ def test_infeasible_names_both_numbers_and_the_ways_out(ask):
     with pytest.raises(
         PoolError, match=r"lower relay_ctx_size to \d+, or set relay_kv_cache_type to q8_0, or give"
     ) as caught:
-        make_plan(ask([1300], [1300], ctx_size=32768, parallel=4))
+        make_plan(ask([1300], [1300], ctx_size=40960, parallel=4))
     smaller = int(str(caught.value).split("relay_ctx_size to ")[1].split(",")[0])
     assert make_plan(ask([1300], [1300], ctx_size=smaller, parallel=4))["kind"] == "sharded"
     with pytest.raises(PoolError):
