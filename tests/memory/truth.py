@@ -23,7 +23,7 @@ from tests.integration.conftest import Worker, clean_environment, stop
 from tests.memory.grid import Run
 
 SECONDS = 120
-ATTEMPTS = 5
+ATTEMPTS = 20
 # What the server's command line has and llama-fit-params does not take.
 SERVER_ONLY = frozenset(("--cont-batching", "--jinja"))
 COMPUTE = re.compile(r"sched_reserve: +(\S+) compute buffer size = +([0-9.]+) MiB")
