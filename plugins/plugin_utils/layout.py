@@ -22,7 +22,6 @@ HOP_SECONDS = 0.001
 NOMINAL_BANDWIDTH = 50_000_000_000
 # Times are integers of this many per second, so that equal plans compare as equal.
 TICKS_PER_SECOND = 10**15
-NO_CHARGE = Charge(0, 0, 0)
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,7 @@ class ModelShape:
     """The dimensions that decide how much memory a model needs; tuples hold one value per layer.
 
     n_layer: as llama.cpp counts, which may be more than the n_block blocks of the file. attention: layers with a KV
-    cache of their own. head_dim_k, head_dim_v: values of the largest head. state_values: float32 values of the largest
-    recurrent state.
+    cache of their own. head_dim_k, head_dim_v: values of the largest head. rows, states: what a layer keeps, in values.
     window: tokens, 0 without one. assumptions: sentences on what the file does not say.
     """
 
@@ -60,8 +59,6 @@ class ModelShape:
     recurrent: tuple[bool, ...]
     windowed: tuple[bool, ...]
     window: int
-    indexer_key_length: int
-    state_values: int
     rows: tuple[tuple[caches.Rows, ...], ...]
     states: tuple[int, ...]
     assumptions: tuple[str, ...]
@@ -124,8 +121,6 @@ def model_shape(gguf: Mapping[str, Any]) -> ModelShape:
         recurrent=tuple(recurs),
         windowed=window.layers,
         window=window.tokens,
-        indexer_key_length=keys.number("attention.indexer.key_length", 0),
-        state_values=max(states),
         rows=tuple(caches.cache_rows(keys, layers, attends)),
         states=tuple(states),
         assumptions=tuple(assumptions),
