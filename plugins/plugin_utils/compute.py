@@ -5,49 +5,21 @@
 
 A buffer holds, all at its largest moment: the inputs of the device (what crosses to it from another one, and the
 masks), the residual, the hole that the attention left below it, and the activations of the widest moment of a layer.
-With two devices or more and everything offloaded the scheduler keeps four copies of every input (ggml-backend.cpp,
-GGML_SCHED_MAX_COPIES). Compared with what llama.cpp b11434 reports; see activations.py for the moments.
+Compared with what llama.cpp b11434 reports; see activations.py for the moments.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from ansible_collections.relay.pool.plugins.plugin_utils import scan
 from ansible_collections.relay.pool.plugins.plugin_utils.activations import FLOAT, Activations, activations
+from ansible_collections.relay.pool.plugins.plugin_utils.batch import PIPELINE_COPIES, SMALL_INPUTS, Batch, logits
 from ansible_collections.relay.pool.plugins.plugin_utils.shape import ModelShape
 from ansible_collections.relay.pool.plugins.plugin_utils.units import MIB
 
-PIPELINE_COPIES = 4
-# Bytes per token of the small inputs: token numbers, positions, indices of cells (int32 and int64).
-SMALL_INPUTS = 64
 # For what lies in steps of an alignment; nothing else is rounded.
 MARGIN = MIB // 8
-
-
-@dataclass(frozen=True)
-class Batch:
-    """What a context decodes at once.
-
-    cells, window_cells: per slot of full and windowed layers. kv: bytes of each layer's cache over all slots, needed
-    only where layers use the cache of an earlier one. slots: 0 when only n_outputs is known, which is no less.
-    half_kv: bytes that the largest layer's cache has as half floats, over all slots, when it is kept in another type.
-    """
-
-    cells: int
-    window_cells: int
-    ubatch_size: int
-    n_outputs: int
-    kv: tuple[int, ...] = ()
-    slots: int = 0
-    half_kv: int = 0
-
-    @property
-    def tokens(self) -> int:
-        """Of the graph that is reserved: as many for every slot (graph_reserve)."""
-        slots = max(self.slots or self.n_outputs, 1)
-        return -(-self.ubatch_size // slots) * slots
 
 
 def device_bytes(
@@ -81,15 +53,15 @@ def device_bytes(
         # after the host's CPU: its last layer leaves the sum over the experts to the device, which receives their rows
         body = max(body, size.received)
     if output:
-        body = max(body, _beside_logits(shape, size) + _logits(shape, batch))
+        body = max(body, _beside_logits(shape, size) + logits(shape, batch))
     return kept + body + MARGIN
 
 
 def host_bytes(shape: ModelShape, batch: Batch, layers: bool, pipelined: bool, output: bool = False) -> int:
     """Compute buffer of the host's CPU, and the buffer of logits that every context keeps there."""
-    logits = _logits(shape, batch)
+    rows = logits(shape, batch)
     if any(shape.recurrent):
-        return scan.host_bytes(shape, batch, layers, pipelined, output) + logits
+        return scan.host_bytes(shape, batch, layers, pipelined, output) + rows
     copies = PIPELINE_COPIES if pipelined else 1
     size = _activations(shape, batch.tokens, batch.cells)
     inputs = _input(shape, size)
@@ -97,20 +69,16 @@ def host_bytes(shape: ModelShape, batch: Batch, layers: bool, pipelined: bool, o
     if not layers:
         # embeddings that stay unused for text and those of mixed batches, the tokens' own, and what is added to them
         added = size.embd if shape.wiring.learned_positions or size.per_layer else 0
-        return kept + copies * 2 * inputs + inputs + size.embd + added + logits + MARGIN
+        return kept + copies * 2 * inputs + inputs + size.embd + added + rows + MARGIN
     kept += (4 if shape.wiring.stacked else 2) * inputs + size.streams + size.per_layer_all
     kept += _picked(shape, size, None)
     body = _layer(shape, size, _hole(shape, size, True, False), size.feed_forward)
     if output:
-        body = max(body, _beside_logits(shape, size) + logits)
-    return kept + body + logits + MARGIN
+        body = max(body, _beside_logits(shape, size) + rows)
+    return kept + body + rows + MARGIN
 
 
 _activations = lru_cache(maxsize=64)(activations)
-
-
-def _logits(shape: ModelShape, batch: Batch) -> int:
-    return batch.n_outputs * shape.n_vocab * FLOAT
 
 
 def _input(shape: ModelShape, size: Activations) -> int:

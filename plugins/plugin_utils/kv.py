@@ -26,8 +26,6 @@ CACHE_TYPES = {
     "q5_1": (32, 24),
 }
 PAD = 256
-# Those that llama_init_from_model runs without flash attention, whatever it is told.
-NO_FLASH_ATTENTION = frozenset(("grok",))
 
 
 def pad(value: int, step: int = PAD) -> int:
@@ -92,7 +90,7 @@ def check_cache_types(shape: ModelShape, cache_type_k: str, cache_type_v: str) -
         raise PoolError(
             f"{shape.architecture} needs one cache type for K and V, given are {cache_type_k} and {cache_type_v}"
         )
-    if shape.architecture in NO_FLASH_ATTENTION and is_quantised(cache_type_v):
+    if not shape.wiring.flash_attention and is_quantised(cache_type_v):
         raise PoolError(
             f"the V cache of {shape.architecture} cannot be {cache_type_v}: llama.cpp runs it without flash attention, "
             "use f16"

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Mapping
 
 from ansible_collections.relay.pool.plugins.plugin_utils import aborts, compute, kv
+from ansible_collections.relay.pool.plugins.plugin_utils.batch import Batch
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.shape import (
     NEXTN_SKIPPED,
@@ -51,7 +52,7 @@ class Ledger:
     """
 
     shape: ModelShape
-    batch: compute.Batch
+    batch: Batch
     weights: tuple[int, ...]
     weights_pad: tuple[int, ...]
     kv: tuple[int, ...]
@@ -146,9 +147,7 @@ def model_ledger(gguf: Mapping[str, Any], spec: ContextSpec) -> Ledger:
     tied = token_embd if tensors.get("tied") and shape.architecture not in NO_OUTPUT_COPY else 0
     return Ledger(
         shape=shape,
-        batch=compute.Batch(
-            cells, windowed, spec.ubatch_size, spec.n_outputs, cache, spec.parallel, _half_kv(shape, spec)
-        ),
+        batch=Batch(cells, windowed, spec.ubatch_size, spec.n_outputs, cache, spec.parallel, _half_kv(shape, spec)),
         weights=tuple(blocks),
         weights_pad=tuple(block_pad),
         kv=cache,

@@ -12,9 +12,8 @@ last ones of the layer before, so the scheduler gives those to the next device, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ansible_collections.relay.pool.plugins.plugin_utils.activations import FLOAT, activations
+from ansible_collections.relay.pool.plugins.plugin_utils.batch import PIPELINE_COPIES, SMALL_INPUTS, Batch, logits
 from ansible_collections.relay.pool.plugins.plugin_utils.recurrence import (
     DELTA,
     KDA,
@@ -28,16 +27,9 @@ from ansible_collections.relay.pool.plugins.plugin_utils.recurrence import (
     UNKNOWN,
     widest,
 )
+from ansible_collections.relay.pool.plugins.plugin_utils.shape import ModelShape
 
-if TYPE_CHECKING:
-    from ansible_collections.relay.pool.plugins.plugin_utils.compute import Batch
-    from ansible_collections.relay.pool.plugins.plugin_utils.shape import ModelShape
-
-# GGML_SCHED_MAX_COPIES: of every input, with pipeline parallelism.
-COPIES = 4
 HALF = 2
-# Bytes per token of the small inputs: token numbers, positions, indices of cells and states.
-SMALL_INPUTS = 64
 # Rows as long as the embedding beside the widest moment: on a device that holds all layers, on one that comes after
 # the host's CPU, on the first and on a later one of a pipeline, and on the host's CPU. Compared with llama.cpp b11434.
 ONLY, AFTER_HOST, FIRST, LATER, HOST = range(5)
@@ -82,7 +74,7 @@ def device_bytes(
     first: it holds layer 0. layers: first layer and the one after the last; without them the worst is taken.
     """
     place = (FIRST if first else LATER) if pipelined else (ONLY if first else AFTER_HOST)
-    copies = COPIES if pipelined else 1
+    copies = PIPELINE_COPIES if pipelined else 1
     kept = copies * _inputs(shape, batch, layers)
     if pipelined:
         received, returned = _handed(shape, batch, layers)
@@ -93,16 +85,12 @@ def device_bytes(
 
 def host_bytes(shape: ModelShape, batch: Batch, layers: bool, pipelined: bool, output: bool = False) -> int:
     """Compute buffer of the host's CPU, without the logits that every context keeps there."""
-    copies = COPIES if pipelined else 1
+    copies = PIPELINE_COPIES if pipelined else 1
     kept = copies * _inputs(shape, batch, None)
     if layers:
         return kept + _body(shape, batch, HOST, output, None)
     # two rows of embeddings that stay unused for text, the tokens' own, and those of mixed batches
     return kept + 2 * (copies + 1) * _row(shape, batch)
-
-
-def _slots(batch: Batch) -> int:
-    return max(batch.slots or batch.n_outputs, 1)
 
 
 def _row(shape: ModelShape, batch: Batch) -> int:
@@ -137,7 +125,7 @@ def _body(shape: ModelShape, batch: Batch, place: int, output: bool, layers: tup
     row = _row(shape, batch)
     moment = max(_fed(shape, batch, place), _attending(shape, batch, place, output))
     if any(_those(shape.recurrent, layers)):
-        scan = widest(shape.recurrence, batch.tokens, _slots(batch)) * FLOAT
+        scan = widest(shape.recurrence, batch.tokens, batch.sequences) * FLOAT
         moment = max(moment, scan + 2 * _decay(shape, batch))
     body = moment + int(_rows(shape, batch, place) * row)
     if output:
@@ -145,7 +133,7 @@ def _body(shape: ModelShape, batch: Batch, place: int, output: bool, layers: tup
         if shape.recurrence.kind == MAMBA and place == ONLY:
             # the last layer's feed forward leaves holes that are too small for the logits
             beside += _inner(shape, batch) * 5 // 2
-        body = max(body, beside + batch.n_outputs * shape.n_vocab * FLOAT)
+        body = max(body, beside + logits(shape, batch))
     return body
 
 
@@ -154,7 +142,7 @@ def _rows(shape: ModelShape, batch: Batch, place: int) -> float:
     if shape.architecture in BORROWED:
         return MOST_ROWS[place]
     rows = (HYBRID_ROWS if any(shape.attention) else ROWS).get(kind, MOST_ROWS)[place]
-    states = shape.recurrence.state * _slots(batch)
+    states = shape.recurrence.state * batch.sequences
     if kind == MAMBA and place == ONLY and 2 * states > shape.n_embd * batch.tokens:
         # what the scan returns does not fit where the convolution's input was
         rows = max(rows, ROWS[MAMBA][AFTER_HOST])
@@ -169,7 +157,7 @@ def _inner(shape: ModelShape, batch: Batch) -> int:
 
 def _fed(shape: ModelShape, batch: Batch, place: int) -> int:
     """The feed forward's widest moment: gate, up and their product, or a row per chosen expert beside the product."""
-    dims, row, states = shape.recurrence, batch.tokens * FLOAT, shape.recurrence.state * _slots(batch) * FLOAT
+    dims, row, states = shape.recurrence, batch.tokens * FLOAT, shape.recurrence.state * batch.sequences * FLOAT
     matrices = 1 if shape.architecture in UNGATED else 3
     dense = matrices * shape.n_ff * row
     if shape.architecture in BORROWED:
@@ -202,7 +190,7 @@ def _attending(shape: ModelShape, batch: Batch, place: int, output: bool) -> int
     if shape.recurrence.kind == PLAMO2 and (place == AFTER_HOST or (place == HOST and not output)):
         scores = batch.cells * batch.tokens * (shape.n_head * FLOAT + 4 * HALF)
         values = max(count * (k + v) for count, k, v in zip(shape.head_kv, shape.head_k, shape.head_v))
-        return scores + values * batch.cells * _slots(batch) * HALF + 3 * shape.n_ff * batch.tokens * FLOAT
+        return scores + values * batch.cells * batch.sequences * HALF + 3 * shape.n_ff * batch.tokens * FLOAT
     return activations(shape, batch.tokens, batch.cells).attention
 
 

@@ -42,7 +42,7 @@ WEIGHTED_INPUT = frozenset(("llama4",))
 FOLLOWED_EXPERTS = frozenset(("gemma4", "llama4"))
 # Every layer has routed experts, whatever feed_forward_length says (load_arch_tensors).
 ALL_ROUTED = frozenset(("gpt-oss", "hunyuan-moe", "minimax-m2", "olmoe", "qwen2moe", "qwen3moe", "qwen3vlmoe"))
-# The attention's scores are whole matrices: llama_init_from_model turns flash attention off.
+# The attention's scores are whole matrices: llama_init_from_model turns flash attention off, whatever it is told.
 NO_FLASH_ATTENTION = frozenset(("grok",))
 # Residual streams, and values of the embedding that every layer gets of its own (llama-hparams.h; no key is read).
 ALTUP = {"gemma3n": (4, 256)}

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.relay.pool.plugins.plugin_utils import kv
-from ansible_collections.relay.pool.plugins.plugin_utils.compute import Batch, device_bytes, host_bytes
+from ansible_collections.relay.pool.plugins.plugin_utils.batch import Batch
+from ansible_collections.relay.pool.plugins.plugin_utils.compute import device_bytes, host_bytes
 from ansible_collections.relay.pool.plugins.plugin_utils.shape import model_shape
 
 MIB = 1024 * 1024

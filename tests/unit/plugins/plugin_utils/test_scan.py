@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.relay.pool.plugins.plugin_utils.compute import Batch, device_bytes, host_bytes
+from ansible_collections.relay.pool.plugins.plugin_utils.batch import Batch
+from ansible_collections.relay.pool.plugins.plugin_utils.compute import device_bytes, host_bytes
 from ansible_collections.relay.pool.plugins.plugin_utils.recurrence import (
     KINDS,
     UNKNOWN,
