@@ -13,8 +13,8 @@ author:
   - relay.pool contributors (@relay-pool)
 description:
   - Computes what llama.cpp allocates for a model and a context, layer by layer and without devices.
-  - Weights, KV cache and recurrent state are exact for every architecture that is known, as C(assumptions) says; the
-    compute buffers are an upper bound with flash attention.
+  - Weights, KV cache and recurrent state are exact unless C(assumptions) says otherwise; the compute buffers are an
+    upper bound with flash attention.
 positional: ctx_size, parallel
 options:
   _input:
@@ -94,7 +94,7 @@ _value:
       description: Everything.
       type: int
     assumptions:
-      description: Sentences on what is charged in full because the file or its architecture does not say less.
+      description: Sentences on what is charged on the safe side because neither the file nor a measurement says less.
       type: list
       elements: str
 """

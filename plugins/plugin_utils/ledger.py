@@ -7,7 +7,7 @@ Where llama.cpp puts things: ``blk.i.*``, KV and recurrent state of layer i on t
 with its norm on the output's device, and when it is tied, a copy of the token embedding there; the token embedding
 itself always on the host's CPU. CUDA and the other GPU back ends pad the rows of quantised tensors to 512 values.
 
-What the file does not say is charged on the safe side, and ``Ledger.assumptions`` says so.
+What neither the file nor a measurement says is charged on the safe side, and ``Ledger.assumptions`` says so.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Ledger:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Sentences on what is charged in full because the file does not say less."""
+        """Sentences on what is charged on the safe side because neither the file nor a measurement says less."""
         return self.shape.assumptions
 
     def device_bytes(

@@ -441,8 +441,6 @@ def _advice(request: Request, chosen: Chosen) -> list[str]:
         )
     if chosen.verdict.reason == "no_room" and chosen.layout.server.gpus and request.draft_device == "auto":
         advice.append("draft_device none would run the draft in RAM")
-    if layout.ledger.shape.hybrid:
-        advice.append("the compute buffers of a recurrent model are an estimate: watch the first start")
     advice += layout.ledger.assumptions
     if layout.sharded:
         used = dict.fromkeys(device.host for device, _first, _end in layout.segments)

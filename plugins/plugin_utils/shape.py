@@ -11,7 +11,7 @@ from typing import Any, Mapping
 from ansible_collections.relay.pool.plugins.plugin_utils import caches, windows
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.keys import Keys
-from ansible_collections.relay.pool.plugins.plugin_utils.recurrence import Recurrence, recurrence
+from ansible_collections.relay.pool.plugins.plugin_utils.recurrence import UNKNOWN, Recurrence, recurrence
 from ansible_collections.relay.pool.plugins.plugin_utils.wiring import Wiring, wiring
 
 # Every architecture whose caches are known; of any other nothing is believed that would make them smaller.
@@ -36,7 +36,7 @@ class ModelShape:
 
     n_layer: as llama.cpp counts, which may be more than the n_block blocks of the file. attention: layers with a KV
     cache of their own. head_dim_k, head_dim_v: values of the largest head. rows, states: what a layer keeps, in values.
-    window: tokens, 0 without one. assumptions: sentences on what the file does not say.
+    window: tokens, 0 without one. assumptions: sentences on what neither the file nor a measurement says.
     """
 
     architecture: str
@@ -99,6 +99,12 @@ def model_shape(gguf: Mapping[str, Any]) -> ModelShape:
         attends = [True] * n_layer
         recurs = [any(caches.state_values(keys, layers, [True]))] * n_layer
         assumptions += _unbelieved(keys, any(recurs))
+    dims = recurrence(keys, n_embd, layers.n_head, (gguf.get("tensors") or {}).get("blocks") or ())
+    if any(recurs) and dims.kind == UNKNOWN:
+        assumptions.append(
+            f"the compute buffers of architecture {architecture}, which keeps a recurrent state, are an estimate: "
+            "watch the first start"
+        )
     states = caches.state_values(keys, layers, recurs)
     return ModelShape(
         architecture=architecture,
@@ -125,7 +131,7 @@ def model_shape(gguf: Mapping[str, Any]) -> ModelShape:
         states=tuple(states),
         assumptions=tuple(assumptions),
         wiring=wiring(keys),
-        recurrence=recurrence(keys, n_embd, layers.n_head, (gguf.get("tensors") or {}).get("blocks") or ()),
+        recurrence=dims,
     )
 
 

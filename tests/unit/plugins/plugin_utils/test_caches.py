@@ -285,7 +285,7 @@ def context_mib(shape, ctx_size, parallel, cache, ubatch):
 @pytest.mark.parametrize(("architecture", "n_layer", "keys", "one", "three"), MODELS)
 def test_context_is_what_llama_cpp_allocates(world, architecture, n_layer, keys, one, three):
     shape = model_shape(world.gguf(arch=architecture, n_layer=n_layer, **keys))
-    assert not shape.assumptions
+    assert not [line for line in shape.assumptions if "charged" in line]
     assert context_mib(shape, 8192, 1, "f16", 512) == pytest.approx(one, abs=0.02)
     if three is None:
         with pytest.raises(PoolError, match="without flash attention"):
@@ -368,6 +368,8 @@ def test_what_is_not_known_is_charged_in_full_and_said(world):
         "the architecture newarch is not known: a cache of the whole context and a recurrent state is charged for "
         "every layer",
         "the window of 512 tokens is not believed for architecture newarch: every layer is charged in full",
+        "the compute buffers of architecture newarch, which keeps a recurrent state, are an estimate: watch the first "
+        "start",
     )
     # latent attention is not believed either
     assert model_shape(world.gguf(arch="newarch", n_layer=1, **LATENT)).rows == ((caches.Rows(576, 512),),)

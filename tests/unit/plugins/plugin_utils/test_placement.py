@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 MIB = 1024 * 1024
 DRAFT = "/models/draft.gguf"
+STATE = {"ssm__inner_size": 1024, "ssm__state_size": 16, "ssm__conv_kernel": 4}
 
 
 @pytest.fixture
@@ -46,6 +47,28 @@ def test_a_replica_on_the_host_comes_first(ask):
     assert (plan["devices"], plan["tensor_split"], plan["n_gpu_layers"], plan["workers"]) == ([], [], "all", [])
     assert "--rpc" not in plan["server_args"]
     assert "--cache-ram" not in plan["server_args"]
+
+
+@pytest.mark.parametrize(
+    ("arch", "keys", "estimated"),
+    [
+        ("llama", {}, False),
+        ("mamba2", STATE, False),
+        ("qwen35", STATE, False),
+        # known, but its recurrent layers are not measured
+        ("kimi-k3", {"kda__head_dim": 128, "attention__head_count_kv": [0, 2] * 5}, True),
+        ("newarch", STATE, True),
+        ("newarch", {}, False),
+    ],
+)
+def test_only_compute_buffers_that_nobody_measured_are_called_an_estimate(ask, world, arch, keys, estimated):
+    advice = make_plan(ask([9000], model=world.gguf(arch=arch, **keys)))["advice"]
+    sentence = (
+        f"the compute buffers of architecture {arch}, which keeps a recurrent state, are an estimate: watch the first "
+        "start"
+    )
+    assert (sentence in advice) is estimated
+    assert any("estimate" in line for line in advice) is estimated
 
 
 def test_then_on_a_worker_with_the_fewest_devices(ask):
