@@ -5,7 +5,8 @@
 
 A GGUF may name a window; whether llama.cpp believes it, and for which layers, is written into load_arch_hparams of
 each architecture (src/models/*.cpp, b11434; load_swa_pattern in src/llama-model.cpp reads the pattern). Every name
-that llama.cpp knows is in one table of this file or of caches.py; of any other, nothing in the file is believed.
+that llama.cpp serves on its own is in one table of this file or of caches.py; of any other (eagle3, dflash and
+gemma4-assistant only draft), nothing in the file is believed.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from tests.memory.grid import Run
 HEAD = """# How exact the memory ledger is
 
 The planner computes what a model takes on every device before anything is loaded. This page puts its bytes beside
-llama.cpp's own. `make memory-check` measures again; `python -m tests.memory --write` writes this page.
+llama.cpp's own. `make memory-check` measures again and writes this page.
 
 Nothing here was downloaded: each row is a GGUF with the header of a real model (its metadata and all its tensors, of
 four bits per weight) and a hole in place of the weights. llama.cpp measures such a file without allocating it.
