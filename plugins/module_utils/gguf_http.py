@@ -24,6 +24,7 @@ from ansible_collections.relay.pool.plugins.module_utils.gguf_source import (
     WEB_ADDRESS,
     GgufError,
     MissingFileError,
+    loginless,
     shown,
 )
 
@@ -143,8 +144,10 @@ class Session:
             server = origin(clean)
             quoted(clean)
         except ValueError as exc:
+            # With a login, the words of the exception may be a part of it.
+            why = "" if "@" in url else f" ({shown(str(exc))})"
             raise GgufError(
-                f"{shown(url.rpartition('@')[2])}: this is no URL ({shown(str(exc))}): correct it."
+                f"{shown(loginless(url))}: this is no URL{why}: correct it, in a login / ? # and @ are written as %XX."
             ) from exc
         if login:
             self._logins[server] = login
@@ -222,7 +225,8 @@ class Session:
         except ValueError:
             pass
         raise GgufError(
-            f"{url}: the server redirects to '{shown(said)}', where nothing can be read: correct the address."
+            f"{url}: the server redirects to '{shown(loginless(said))}', where nothing can be read: correct the"
+            " address."
         )
 
 

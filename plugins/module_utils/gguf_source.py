@@ -16,6 +16,7 @@ import stat
 
 MAX_SHOWN_CHARACTERS = 200
 WEB_ADDRESS = re.compile(r"^https?://", re.I)
+ANY_ADDRESS = re.compile(r"^[a-z][a-z0-9+.-]*:/", re.I)
 
 
 class GgufError(Exception):
@@ -32,6 +33,11 @@ def shown(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in short) + (
         "..." if len(text) > len(short) else ""
     )
+
+
+def loginless(text: str) -> str:
+    """What may be shown of an address that cannot be used: without all that may be a user and a password."""
+    return re.sub(r"^([a-z][a-z0-9+.-]*:/*|//).*@", r"\1", text, count=1, flags=re.I | re.S)
 
 
 def base_name(path: str) -> str:
@@ -78,7 +84,7 @@ def _unreadable(path: str, exc: OSError) -> GgufError:
 def open_local(path: str) -> LocalFile:
     """Opens a file of this machine; GgufError when it is none that can be read."""
     if WEB_ADDRESS.match(path):
-        raise GgufError(f"{path}: this is the address of a web server, not a path: give it as a URL.")
+        raise GgufError(f"{loginless(path)}: this is the address of a web server, not a path: give it as a URL.")
     try:
         info = os.stat(path)
         if not stat.S_ISREG(info.st_mode):

@@ -254,7 +254,14 @@ from ansible_collections.relay.pool.plugins.module_utils.deadline import check_t
 from ansible_collections.relay.pool.plugins.module_utils.gguf_http import Session, web_opener
 from ansible_collections.relay.pool.plugins.module_utils.gguf_info import describe
 from ansible_collections.relay.pool.plugins.module_utils.gguf_range import make_opener
-from ansible_collections.relay.pool.plugins.module_utils.gguf_source import WEB_ADDRESS, GgufError, local_path
+from ansible_collections.relay.pool.plugins.module_utils.gguf_source import (
+    ANY_ADDRESS,
+    WEB_ADDRESS,
+    GgufError,
+    local_path,
+    loginless,
+    shown,
+)
 
 
 def warnings_about(gguf: dict) -> list:
@@ -280,9 +287,17 @@ def read(params: dict) -> dict:
     """The fact that the options ask for. Raises GgufError."""
     path, url, compare_with = params["path"], params["url"], params["compare_with"]
     if url is not None and not WEB_ADDRESS.match(url):
-        raise GgufError(f"url is {url}: it must begin with http:// or https://, a file of the machine is a path.")
+        raise GgufError(
+            f"url is {shown(loginless(url))}: it must begin with http:// or https://, a file of the machine is a path."
+        )
     if path is not None and WEB_ADDRESS.match(path):
-        raise GgufError(f"path is {path}: the address of a web server is given as url.")
+        raise GgufError(f"path is {shown(loginless(path))}: the address of a web server is given as url.")
+    for name, place in (("path", path), ("compare_with", compare_with)):
+        if place and ANY_ADDRESS.match(place) and not WEB_ADDRESS.match(place):
+            raise GgufError(
+                f"{name} is {shown(loginless(place))}: of addresses only those with http:// or https:// are read, give"
+                " one of them or the path of a file."
+            )
     if compare_with and not WEB_ADDRESS.match(compare_with):
         compare_with = local_path(compare_with)
     pages = [place for place in (url, compare_with) if place and WEB_ADDRESS.match(place)]

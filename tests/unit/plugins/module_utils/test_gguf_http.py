@@ -293,6 +293,8 @@ def test_a_login_in_the_url_is_used_and_not_shown(new_site, gguf_factory):
         ("/m.gguf?again", "redirects more than 10 times"),
         ("http://[::1", "redirects to 'http://[::1', where nothing"),
         ("http://127.0.0.1:99999/", "where nothing can be read"),
+        ("ftp://me:secret@h/m.gguf", "redirects to 'ftp://h/m.gguf', where nothing"),
+        ("//me:secret@[::1", "redirects to '//[::1', where nothing"),
     ],
 )
 def test_redirects_that_lead_nowhere(site, place, sentence):

@@ -130,6 +130,25 @@ def test_options_that_cannot_be(run, options, sentence):
     assert sentence in answer["msg"]
 
 
+@pytest.mark.parametrize(
+    ("option", "address", "shown"),
+    [
+        ("url", "ftp://me:secret@h/m.gguf", "url is ftp://h/m.gguf: it must begin with"),
+        ("url", "http:/me:secret@h/m.gguf", "url is http:/h/m.gguf: it must begin with"),
+        ("url", "http://me:secret/1@h/m.gguf", "http://h/m.gguf: this is no URL: correct it, in a login / ? # and @"),
+        ("path", "http://me:secret@h/m.gguf", "path is http://h/m.gguf: the address of a web server is given as url."),
+        ("path", "s3://me:secret@h/m.gguf", "path is s3://h/m.gguf: of addresses only those with http:// or"),
+        ("compare_with", "ftp://me:secret@h/m.gguf", "compare_with is ftp://h/m.gguf: of addresses only those with"),
+    ],
+)
+def test_an_address_that_cannot_be_used_is_named_without_its_login(gguf_factory, run, option, address, shown):
+    path = {} if option in ("url", "path") else {"path": str(gguf_factory.model(tensors=TENSORS))}
+    status, answer = run(**path, **{option: address})
+    assert status == 1
+    assert answer["msg"].startswith(shown)
+    assert "secret" not in answer["msg"]
+
+
 def test_a_server_that_is_slow_is_given_up(site, run):
     url = site.add("/m.gguf", b"GGUF", silent=5)
     assert "could not be read within 0.2 s" in run(url=url, timeout=0.2)[1]["msg"]
