@@ -263,6 +263,8 @@ from ansible_collections.relay.pool.plugins.module_utils.gguf_source import (
     shown,
 )
 
+MIN_SECRET_CHARACTERS = 8
+
 
 def warnings_about(gguf: dict) -> list:
     """What a user should know about a model that could be read."""
@@ -307,6 +309,21 @@ def read(params: dict) -> dict:
     return describe(url or path, compare_with, make_opener(session))
 
 
+def without_secrets(module) -> dict:
+    """The options, with what is secret in them taken out of what the module answers.
+
+    Ansible blots out the values of the headers wherever they stand in the answer. A short one is no secret, and stands
+    in every size and every path: 1, or llama.
+    """
+    params = dict(module.params)
+    module.no_log_values = {value for value in module.no_log_values if len(value) >= MIN_SECRET_CHARACTERS}
+    module.params["headers"] = None
+    for name in ("path", "url", "compare_with"):
+        if params[name] and ANY_ADDRESS.match(params[name]):
+            module.params[name] = loginless(params[name])
+    return params
+
+
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(
@@ -327,7 +344,7 @@ def main() -> None:
     except ValueError as exc:
         module.fail_json(msg=f"{exc}.")
     try:
-        gguf = read(module.params)
+        gguf = read(without_secrets(module))
     except GgufError as exc:
         module.fail_json(msg=str(exc))
     for warning in warnings_about(gguf):

@@ -97,6 +97,23 @@ def test_reads_over_http_and_keeps_the_headers_to_itself(gguf_factory, new_site,
     assert not any("authorization" in sent for _path, sent in other.requests)
 
 
+@pytest.mark.parametrize("headers", [{"DNT": "1"}, {"DNT": 1}, {"X-Client": "llama"}])
+def test_a_short_value_of_a_header_is_not_blotted_out_of_the_facts(gguf_factory, site, run, headers):
+    path = gguf_factory.model(tensors=TENSORS)
+    url = site.add("/m.gguf", path.read_bytes())
+    gguf = run(url=url, headers=headers)[1]["gguf"]
+    assert (gguf["architecture"], gguf["size_bytes"]) == ("llama", path.stat().st_size)
+    assert gguf["files"] == [{"path": url, "size_bytes": path.stat().st_size}]
+
+
+def test_no_answer_repeats_a_login(gguf_factory, site, run):
+    url = site.add("/m.gguf", gguf_factory.model(tensors=TENSORS).read_bytes()).replace("//", "//me:secret@")
+    status, answer = run(url=url, compare_with=url, headers={"X-Key": "mine"}, _ansible_inject_invocation=True)
+    assert status == 0
+    assert answer["invocation"]["module_args"]["headers"] is None
+    assert "secret" not in json.dumps(answer)
+
+
 def test_a_draft_elsewhere_gets_the_headers_when_the_model_is_a_file(gguf_factory, site, run):
     path = gguf_factory.model(tensors=TENSORS)
     draft = site.add("/d.gguf", path.read_bytes(), login="Bearer x")
