@@ -126,7 +126,10 @@ class RangeFile:
         """Opens the answer that has the bytes from ``position`` on, or the whole file."""
         self._requests += 1
         if self._requests > MAX_REQUESTS:
-            raise self._fail(f"the server gives too little at once, {MAX_REQUESTS} requests were not enough")
+            raise self._fail(
+                f"the server gives too little at once, {MAX_REQUESTS} requests were not enough: take the file from"
+                " another place"
+            )
         end = position + n_bytes if self.size_bytes is None else min(position + n_bytes, self.size_bytes)
         answer = self._session.get(self.path, f"{position}-{end - 1}")
         self._part = _Part(answer, 0, 0, whole=answer.status == 200)
@@ -134,12 +137,19 @@ class RangeFile:
         if answer.status == 416:
             self._part.whole = True  # without a byte
             if not EMPTY_RANGE.match(answer.headers.get("Content-Range") or ""):
-                raise self._fail(f"the server has no bytes from {position} on (416): the file was replaced, try again")
+                raise self._fail(
+                    f"the server has no bytes from {position} on (416): the file was replaced, try again"
+                    if position
+                    else "the server answers 416 to a request for the beginning: take the file from another place"
+                )
             size = 0
         elif encoding != "identity":
             if "html" in (answer.headers.get("Content-Type") or "").lower():
                 raise self._fail(describe_foreign(b"<html", 1, self.path))
-            raise self._fail(f"the server sends the file compressed ({encoding[:20]}), so no part of it can be read")
+            raise self._fail(
+                f"the server sends the file compressed ({encoding[:20]}), so no part of it can be read: take the file"
+                " from another place"
+            )
         elif answer.status == 206:
             size = self._take_range(answer, position, end)
         else:

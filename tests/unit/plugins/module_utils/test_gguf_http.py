@@ -189,7 +189,12 @@ PAGE = b"<!DOCTYPE html><title>Log in</title>" + b" " * 1000
             {"headers": {"Content-Encoding": "gzip", "Content-Type": "text/html; charset=utf-8"}},
             "this is a web page, not the model",
         ),
-        (b"\x1f\x8b" + bytes(40), {"headers": {"Content-Encoding": "gzip"}}, "sends the file compressed (gzip)"),
+        (
+            b"\x1f\x8b" + bytes(40),
+            {"headers": {"Content-Encoding": "gzip"}},
+            "so no part of it can be read: take the file",
+        ),
+        (b"", {"status": 416}, "the server answers 416 to a request for the beginning: take the file from another"),
         (b"version https://git-lfs.github.com/spec/v1\nsize 123\n", {}, "Git LFS pointer to 123 bytes"),
         (b'{"error":"Repository not found"}', {}, "this is JSON text, not the model"),
         (b"GGUF" + bytes(600), {"ranges": False, "headers": {"Content-Length": None}}, "does not say how large"),
@@ -363,7 +368,7 @@ def test_a_server_that_says_nothing_more_is_named(site, model, monkeypatch):
 def test_a_server_that_gives_little_is_not_asked_for_ever(site, model, monkeypatch):
     monkeypatch.setattr(gguf_range, "MAX_REQUESTS", 20)
     url = site.add("/m.gguf", model.read_bytes(), at_most=10)
-    with pytest.raises(GgufError, match=r"gives too little at once, 20 requests were not enough"):
+    with pytest.raises(GgufError, match=r"gives too little at once, 20 requests were not enough: take the file"):
         read(url)
     assert len(site.requests) == 20
 
