@@ -118,6 +118,35 @@ def test_a_dry_run_reads_the_source_too_and_a_draft_without_one_is_named(models,
     assert "draft    off (not_found)" in said
 
 
+def test_a_plan_shows_no_login(models, site, plan):
+    content = models["model"].read_bytes()
+    url = site.add("/model.gguf", content, login="Basic bWU6c2VjcmV0")
+    status, said, _planned = plan(
+        relay_model="/not/there/m.gguf",
+        relay_model_source=url.replace("http://", "HTTP://me:secret@"),
+        relay_draft_model="/not/there/d.gguf",
+        relay_draft_model_source=url.replace("//", "//me:secret@"),
+    )
+    assert status == 0, said
+    assert f"m.gguf is not on box yet, it is planned from {url.replace('http', 'HTTP')} (" in said
+    assert f"d.gguf is not on box yet, it is planned from {url}" in said
+    assert "secret" not in said
+
+
+def test_a_source_that_nothing_can_be_fetched_from_is_refused_by_name(plan):
+    status, said, planned = plan(
+        relay_model="/not/there/m.gguf",
+        relay_model_source="ftp://me:secret@h/m.gguf",
+        relay_draft_model_source="s3://h/d.gguf",
+    )
+    assert status != 0
+    assert planned is None
+    said = " ".join(said.split())
+    for variable, address in (("relay_model_source", "ftp://h/m.gguf"), ("relay_draft_model_source", "s3://h/d.gguf")):
+        assert f"{variable} is {address}, but must be a URL with http:// or https://, or a path on" in said
+    assert "secret" not in said
+
+
 def test_a_deployment_plans_before_it_downloads():
     """A model of 40 GB that does not fit is not to be downloaded first."""
     (play,) = yaml.safe_load((ROOT / "playbooks" / "deploy.yml").read_text())
