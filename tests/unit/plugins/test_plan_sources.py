@@ -74,9 +74,9 @@ def plan(tmp_path):
         "no_proxy": "127.0.0.1",
     }
 
-    def run(*arguments, **variables):
+    def run(*arguments, playbook=ROOT / "playbooks" / "plan.yml", **variables):
         command = [Path(sys.prefix) / "bin" / "ansible-playbook", "-i", tmp_path / "inventory.yml", *arguments]
-        command += [ROOT / "playbooks" / "plan.yml", "-e", json.dumps(variables)]
+        command += [playbook, "-e", json.dumps(variables)]
         done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
         written = tmp_path / "plan.json"
         return done.returncode, done.stdout, json.loads(written.read_text()) if written.exists() else None
@@ -147,9 +147,35 @@ def test_a_source_that_nothing_can_be_fetched_from_is_refused_by_name(plan):
     assert "secret" not in said
 
 
+def test_a_split_model_is_planned_but_not_fetched_in_part(models, site, plan, gguf_factory, tmp_path):
+    gguf_factory.model("split.gguf", tensors=[(f"blk.0.x{number}.weight", (64,), "F32") for number in range(2)],
+                       keys=KEYS[:1], split=1)  # fmt: skip
+    for number in (1, 2):
+        name = f"split-0000{number}-of-00002.gguf"
+        url = site.add(f"/{name}", (tmp_path / name).read_bytes())
+    steps = [{"ansible.builtin.include_role": {"name": "relay.pool.relay", "tasks_from": step, "public": True}}
+             for step in ("check", "gather", "inspect", "sources")]  # fmt: skip
+    play = {"hosts": "relay_pool", "gather_facts": False, "tasks": steps}
+    (tmp_path / "sources.yml").write_text(yaml.safe_dump([play]))
+    options = {"playbook": tmp_path / "sources.yml", "relay_model": "/not/there/m.gguf"}
+    status, said, _planned = plan(**options, relay_model_source=url)
+    assert status != 0
+    said = " ".join(said.split())
+    assert f"relay_model_source is {url}, one of 2 files of a split model, but only one file is fetched" in said
+    assert "put all of them on box yourself" in said
+    status, said, _planned = plan(**options, relay_model_source=str(models["model"]))
+    assert status == 0, said
+
+
 def test_a_deployment_plans_before_it_downloads():
     """A model of 40 GB that does not fit is not to be downloaded first."""
     (play,) = yaml.safe_load((ROOT / "playbooks" / "deploy.yml").read_text())
     names = [task["name"] for task in play["tasks"]]
-    order = ["Plan", "Put the models in place", "Look at the models that are in place", "Apply the plan"]
+    order = [
+        "Plan",
+        "Check the sources of the models",
+        "Put the models in place",
+        "Look at the models that are in place",
+        "Apply the plan",
+    ]
     assert [name for name in names if name in order] == order
