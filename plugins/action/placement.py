@@ -11,11 +11,11 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
-from ansible_collections.relay.pool.plugins.plugin_utils.kv import CACHE_TYPES
-from ansible_collections.relay.pool.plugins.plugin_utils.placement import make_plan
-from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
-from ansible_collections.relay.pool.plugins.plugin_utils.sticky import UNREADABLE
-from ansible_collections.relay.pool.plugins.plugin_utils.table import plan_table
+from ansible_collections.relay.pool.plugins.plugin_utils.memory.kv import CACHE_TYPES
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import make_plan
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import UNREADABLE
+from ansible_collections.relay.pool.plugins.plugin_utils.views.table import plan_table
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "model": {"type": "dict", "required": True},

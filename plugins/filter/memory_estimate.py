@@ -1,7 +1,7 @@
 # Copyright (c) 2026, relay.pool contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Filter face of ``plugin_utils/ledger.py``."""
+"""Filter face of ``plugin_utils/memory/ledger.py``."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ _value:
 """
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.relay.pool.plugins.plugin_utils import ledger
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
+from ansible_collections.relay.pool.plugins.plugin_utils.memory import ledger
 
 
 def memory_estimate(gguf, ctx_size=16384, parallel=1, cache_type_k="f16", cache_type_v=None, ubatch_size=512):

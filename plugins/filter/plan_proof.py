@@ -1,7 +1,7 @@
 # Copyright (c) 2026, relay.pool contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Filter face of ``plugin_utils/proof.py``."""
+"""Filter face of ``plugin_utils/server/proof.py``."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ _value:
 """
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.relay.pool.plugins.plugin_utils.proof import prove
-from ansible_collections.relay.pool.plugins.plugin_utils.sticky import UNREADABLE
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import UNREADABLE
+from ansible_collections.relay.pool.plugins.plugin_utils.server.proof import prove
 
 
 def plan_proof(plan, probe):

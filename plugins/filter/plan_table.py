@@ -1,7 +1,7 @@
 # Copyright (c) 2026, relay.pool contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Filter face of ``plugin_utils/table.py``."""
+"""Filter face of ``plugin_utils/views/table.py``."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _value:
 """
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.relay.pool.plugins.plugin_utils import table
-from ansible_collections.relay.pool.plugins.plugin_utils.sticky import UNREADABLE
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import UNREADABLE
+from ansible_collections.relay.pool.plugins.plugin_utils.views import table
 
 
 def plan_table(plan):

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, relay.pool contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Filter face of ``plugin_utils/command_line.py``: ggml-rpc-server."""
+"""Filter face of ``plugin_utils/server/command_line.py``: ggml-rpc-server."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _value:
 """
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.relay.pool.plugins.plugin_utils import command_line
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
+from ansible_collections.relay.pool.plugins.plugin_utils.server import command_line
 
 
 def rpc_server_args(options):

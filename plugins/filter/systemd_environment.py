@@ -1,7 +1,7 @@
 # Copyright (c) 2026, relay.pool contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Filter face of ``plugin_utils/systemd.py``."""
+"""Filter face of ``plugin_utils/server/systemd.py``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _value:
 
 from ansible.errors import AnsibleFilterError
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
-from ansible_collections.relay.pool.plugins.plugin_utils.systemd import environment
+from ansible_collections.relay.pool.plugins.plugin_utils.server.systemd import environment
 
 
 def systemd_environment(variables):

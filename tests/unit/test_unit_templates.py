@@ -9,7 +9,7 @@ import jinja2
 import pytest
 import yaml
 from ansible.plugins.filter.core import combine
-from ansible_collections.relay.pool.plugins.plugin_utils import systemd
+from ansible_collections.relay.pool.plugins.plugin_utils.server import systemd
 
 ROOT = Path(__file__).resolve().parents[2]
 ROLES = ROOT / "roles"

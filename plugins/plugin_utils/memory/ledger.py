@@ -1,0 +1,247 @@
+# Copyright (c) 2026, relay.pool contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Bytes a model needs, layer by layer, before any device is chosen.
+
+Where llama.cpp puts things: ``blk.i.*``, KV and recurrent state of layer i on the device of layer i; the output
+with its norm on the output's device, and when it is tied, a copy of the token embedding there; the token embedding
+itself always on the host's CPU. CUDA and the other GPU back ends pad the rows of quantised tensors to 512 values.
+
+What neither the file nor a measurement says is charged on the safe side, and ``Ledger.assumptions`` says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Mapping
+
+from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
+from ansible_collections.relay.pool.plugins.plugin_utils.memory import aborts, compute, kv
+from ansible_collections.relay.pool.plugins.plugin_utils.memory.batch import Batch
+from ansible_collections.relay.pool.plugins.plugin_utils.memory.shape import (
+    NEXTN_SKIPPED,
+    NO_OUTPUT_COPY,
+    OUTPUT_FIRST,
+    ModelShape,
+    model_shape,
+)
+
+# Bits per weight of the types that an x86 CPU multiplies in an order of its own (ggml_repack_get_optimal_repack_type,
+# ggml-cpu/repack.cpp): Q2_K, MXFP4, and Q4_0, Q4_K and IQ4_NL. An ARM CPU reorders some more.
+REORDERED_BITS = frozenset((2.625, 4.25, 4.5))
+REORDERED_ROWS = 8
+
+
+@dataclass(frozen=True)
+class ContextSpec:
+    """How a model is to be run."""
+
+    ctx_size: int
+    parallel: int
+    cache_type_k: str = "f16"
+    cache_type_v: str = "f16"
+    ubatch_size: int = 512
+    n_outputs: int = 1
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Bytes per layer and per singular part; ``*_pad`` is what a GPU adds to the same part.
+
+    output_tied: the copy of the token embedding that the output's device gets; output_tied_on_cpu: that of the CPU.
+    reads: bytes of the weights of a layer that decoding one token reads.
+    """
+
+    shape: ModelShape
+    batch: Batch
+    weights: tuple[int, ...]
+    weights_pad: tuple[int, ...]
+    kv: tuple[int, ...]
+    recurrent: tuple[int, ...]
+    output: int
+    output_pad: int
+    output_tied: int
+    output_tied_on_cpu: int
+    input: int
+    per_device: int
+    reads: tuple[int, ...]
+
+    @property
+    def n_layer(self) -> int:
+        """Repeating layers, NextN layers included."""
+        return self.shape.n_layer
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Sentences on what is charged on the safe side because neither the file nor a measurement says less."""
+        return self.shape.assumptions
+
+    def device_bytes(
+        self, first: bool, pipelined: bool, output: bool, layers: tuple[int, int] | None = None, gpu: bool = False
+    ) -> int:
+        """Compute buffer of a device; layers: its first one and the one after its last, where they are known."""
+        return compute.device_bytes(self.shape, self.batch, first, pipelined, output, layers, gpu)
+
+    def host_bytes(self, layers: bool, pipelined: bool, output: bool = False) -> int:
+        """Compute and logits buffers of the host's CPU."""
+        return compute.host_bytes(self.shape, self.batch, layers, pipelined, output)
+
+    def layer_weights(self, first: int, last: int, padded: bool) -> int:
+        """Weights of layers first..last-1."""
+        total = sum(self.weights[first:last])
+        return total + (sum(self.weights_pad[first:last]) if padded else 0)
+
+    def output_weights(self, padded: bool, on_cpu: bool = False) -> int:
+        """Weights of the output stage; on the CPU a tied output mostly is the token embedding itself, not a copy."""
+        tied = self.output_tied_on_cpu if on_cpu else self.output_tied
+        return self.output + tied + (self.output_pad if padded else 0)
+
+
+def check_model(gguf: Mapping[str, Any], what: str = "the model") -> None:
+    """Raise when the file is no complete, loadable model."""
+    path = gguf.get("path") or what
+    role = gguf.get("role", "model")
+    if role != "model":
+        raise PoolError(f"{path} is a GGUF of role {role}, not a model: name the model itself")
+    if gguf.get("missing"):
+        raise PoolError(f"{path} lacks its parts {', '.join(gguf['missing'])}: put all parts into one directory")
+    unknown = (gguf.get("tensors") or {}).get("unknown_types")
+    if unknown:
+        raise PoolError(
+            f"{path} has tensors of the unknown types {', '.join(map(str, unknown))}: its size cannot be computed"
+        )
+    if gguf.get("byte_order", "little") != "little":
+        raise PoolError(f"{path} is big endian: llama.cpp loads it on big-endian machines only")
+
+
+def model_ledger(gguf: Mapping[str, Any], spec: ContextSpec) -> Ledger:
+    """The ledger of a gguf_info result."""
+    check_model(gguf)
+    shape = model_shape(gguf)
+    tensors = gguf.get("tensors") or {}
+    blocks = list(tensors.get("blocks") or [])
+    if len(blocks) != shape.n_block:
+        raise PoolError(
+            f"{gguf.get('path')} lists the sizes of {len(blocks)} blocks but has {shape.n_block} layers: "
+            "read it again with gguf_info"
+        )
+    padding = tensors.get("row_padding") or {}
+    block_pad = list(padding.get("512") or [0] * shape.n_block)
+    if len(block_pad) != shape.n_block or not all(isinstance(size, int) for size in blocks + block_pad):
+        raise PoolError(f"{gguf.get('path')} lists no size for some of its blocks: read it again with gguf_info")
+    if shape.architecture in NEXTN_SKIPPED:
+        for layer in range(shape.n_layer - shape.n_layer_nextn, shape.n_layer):
+            blocks[layer] = block_pad[layer] = 0
+    # layers that llama.cpp adds have no weights of their own
+    blocks += [0] * (shape.n_layer - shape.n_block)
+    block_pad += [0] * (shape.n_layer - shape.n_block)
+    kv.check_cache_types(shape, spec.cache_type_k, spec.cache_type_v)
+    total, cells = kv.context(spec.ctx_size, spec.parallel)
+    path, count = str(gguf.get("path")), int(tensors.get("count") or 0)
+    aborts.check_graph(shape, path, count, spec.parallel, spec.cache_type_k, spec.cache_type_v)
+    aborts.check_slots(shape, path, total, spec.parallel, spec.ubatch_size)
+    windowed = kv.window_cells(shape, cells, spec.ubatch_size) if shape.window else 0
+    cache = tuple(
+        kv.kv_bytes(shape, spec.ctx_size, spec.parallel, spec.cache_type_k, spec.cache_type_v, spec.ubatch_size)
+    )
+    rope = int(tensors.get("rope_freqs_bytes") or 0)
+    token_embd = int(tensors.get("token_embd_bytes") or 0)
+    tied = token_embd if tensors.get("tied") and shape.architecture not in NO_OUTPUT_COPY else 0
+    return Ledger(
+        shape=shape,
+        batch=Batch(cells, windowed, spec.ubatch_size, spec.n_outputs, cache, spec.parallel, _half_kv(shape, spec)),
+        weights=tuple(blocks),
+        weights_pad=tuple(block_pad),
+        kv=cache,
+        recurrent=tuple(kv.recurrent_bytes(shape, spec.parallel)),
+        output=int(tensors.get("output_bytes") or 0)
+        + int(tensors.get("output_norm_bytes") or 0)
+        + int(tensors.get("other_bytes") or 0),
+        output_pad=int(padding.get("512_output") or 0),
+        output_tied=tied,
+        output_tied_on_cpu=tied if shape.architecture in OUTPUT_FIRST or _is_reordered(shape, tied) else 0,
+        input=int(tensors.get("input_bytes") or token_embd),
+        per_device=rope,
+        reads=tuple(blocks),
+    )
+
+
+def _half_kv(shape: ModelShape, spec: ContextSpec) -> int:
+    """Bytes of the largest layer's cache as half floats, unless it is kept so."""
+    if spec.cache_type_k == spec.cache_type_v == "f16":
+        return 0
+    return max(kv.kv_bytes(shape, spec.ctx_size, spec.parallel, "f16", "f16", spec.ubatch_size))
+
+
+def _is_reordered(shape: ModelShape, matrix: int) -> bool:
+    """Whether a CPU multiplies with a matrix of that many bytes in an order of its own, so that it needs a copy."""
+    weights = shape.n_embd * shape.n_vocab
+    return bool(weights) and not shape.n_vocab % REORDERED_ROWS and matrix * 8 / weights in REORDERED_BITS
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What a whole small model costs on one device and in the host's RAM."""
+
+    weights: int
+    kv: int
+    compute: int
+
+    @property
+    def total(self) -> int:
+        """Sum in bytes."""
+        return self.weights + self.kv + self.compute
+
+
+def whole_model(ledger: Ledger, on_gpu: bool, n_gpu_layers: int = -1, padded: bool = True) -> tuple[Charge, Charge]:
+    """(charge on the device, charge in RAM) of a model on a single device, its last n_gpu_layers on the GPU."""
+    n_layer = ledger.n_layer
+    offloaded = n_layer + 1 if n_gpu_layers < 0 else min(n_gpu_layers, n_layer + 1)
+    if not on_gpu:
+        offloaded = 0
+    first = n_layer + 1 - offloaded
+    state = [ledger.kv[layer] + ledger.recurrent[layer] for layer in range(n_layer)]
+    output_on_gpu = offloaded > 0
+    ram = Charge(
+        weights=ledger.input
+        + ledger.layer_weights(0, min(first, n_layer), False)
+        + (ledger.per_device if first else 0)
+        + (0 if output_on_gpu else ledger.output_weights(False, on_cpu=True)),
+        kv=sum(state[:first]),
+        compute=ledger.host_bytes(layers=first > 0, pipelined=False, output=not output_on_gpu),
+    )
+    if not output_on_gpu:
+        return Charge(0, 0, 0), ram
+    gpu = Charge(
+        weights=ledger.layer_weights(first, n_layer, padded) + ledger.output_weights(padded) + ledger.per_device,
+        kv=sum(state[first:]),
+        compute=ledger.device_bytes(first=True, pipelined=False, output=True, gpu=padded),
+    )
+    return gpu, ram
+
+
+def memory_estimate(gguf: Mapping[str, Any], spec: ContextSpec) -> dict[str, Any]:
+    """The ledger of one context without devices, for people and for the filter of the same name."""
+    ledger = model_ledger(gguf, spec)
+    gpu, ram = whole_model(ledger, on_gpu=True)
+    total, per_slot = kv.context(spec.ctx_size, spec.parallel)
+    weights = gpu.weights + ledger.input
+    return {
+        "architecture": ledger.shape.architecture,
+        "n_layer": ledger.n_layer,
+        "ctx_size": total,
+        "ctx_size_per_slot": per_slot,
+        "layers": [
+            {"weights_bytes": ledger.weights[i], "kv_bytes": ledger.kv[i], "recurrent_bytes": ledger.recurrent[i]}
+            for i in range(ledger.n_layer)
+        ],
+        "input_bytes": ledger.input,
+        "output_bytes": ledger.output_weights(False),
+        "weights_bytes": weights,
+        "kv_bytes": sum(ledger.kv),
+        "recurrent_bytes": sum(ledger.recurrent),
+        "compute_bytes": gpu.compute,
+        "host_compute_bytes": ram.compute,
+        "total_bytes": weights + sum(ledger.kv) + sum(ledger.recurrent) + gpu.compute + ram.compute,
+        "assumptions": list(ledger.assumptions),
+    }

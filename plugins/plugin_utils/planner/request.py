@@ -1,0 +1,111 @@
+# Copyright (c) 2026, relay.pool contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a plan is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Mapping
+
+from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
+from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import ContextSpec
+
+# llama-server reads its numbers as int32 and has at most 256 slots (LLAMA_MAX_SEQ).
+INT32_MAX = 2**31 - 1
+LIMITS = (
+    ("ctx_size", 1, INT32_MAX), ("parallel", 1, 256), ("ubatch_size", 1, INT32_MAX), ("batch_size", 1, INT32_MAX),
+    ("draft_max", 0, INT32_MAX), ("draft_min", 0, INT32_MAX), ("draft_gpu_layers", 0, INT32_MAX),
+    ("threads", 1, INT32_MAX), ("log_verbosity", 0, INT32_MAX),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options of the placement action, checked."""
+
+    model: Mapping[str, Any]
+    host: str
+    nodes: Mapping[str, Mapping[str, Any]]
+    workers: tuple[str, ...] = ()
+    draft: Mapping[str, Any] | None = None
+    draft_path: str | None = None
+    comparison: Mapping[str, Any] | None = None
+    llama: Mapping[str, Any] | None = None
+    ctx_size: int = 16384
+    parallel: int = 2
+    cache_type_k: str = "f16"
+    cache_type_v: str = "f16"
+    ubatch_size: int = 512
+    batch_size: int = 2048
+    alias: str | None = None
+    server_host: str = "127.0.0.1"
+    server_port: int = 8384
+    rpc_port: int = 50052
+    rpc_cache: bool = True
+    draft_max: int = 16
+    draft_min: int = 0
+    draft_gpu_layers: int = 99
+    draft_p_min: float = 0.0
+    draft_scope: str = "sharded"
+    draft_reserve: bool = True
+    draft_device: str = "auto"
+    reserve_bytes: int | None = None
+    allow_cpu: bool = False
+    allow_partial: bool = False
+    threads: int | None = None
+    extra_args: tuple[str, ...] = ()
+    api_key_file: str | None = None
+    metrics: bool = True
+    log_verbosity: int = 4
+    measured: Mapping[str, Any] | None = None
+    previous: Mapping[str, Any] | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        for name, least, most in LIMITS:
+            value = getattr(self, name)
+            if value is not None and not least <= value <= most:
+                raise PoolError(f"{name} is {value}: it must be an integer from {least} to {most}")
+        if self.draft_min > self.draft_max:
+            raise PoolError(f"draft_min is {self.draft_min}: it must lie between 0 and draft_max, {self.draft_max}")
+        if not self.model_path:
+            raise PoolError("the model has no path: give what gguf_info read of a file on the host")
+        for name in ("server_port", "rpc_port"):
+            value = getattr(self, name)
+            if not 1 <= value <= 65535:
+                raise PoolError(f"{name} is {value}: it must lie between 1 and 65535")
+        if not 0 <= self.draft_p_min <= 1:
+            raise PoolError(f"draft_p_min is {self.draft_p_min}: it must lie between 0 and 1")
+        if self.reserve_bytes is not None and self.reserve_bytes < 0:
+            raise PoolError(f"reserve_bytes is {self.reserve_bytes}: it must be at least 0 bytes")
+
+    @property
+    def model_path(self) -> str:
+        """Where the target lies on the machine that serves it."""
+        return str(self.model.get("path") or "")
+
+    @property
+    def served_alias(self) -> str:
+        """The name that clients ask for; by default the file's name without its ending."""
+        return self.alias or self.model_path.rsplit("/", 1)[-1].rsplit(".gguf", 1)[0]
+
+    def target_spec(self, drafting: bool) -> ContextSpec:
+        """The target's context; verifying a draft needs an output row per drafted token."""
+        rows = self.parallel * (1 + self.draft_max if drafting else 1)
+        return ContextSpec(
+            ctx_size=self.ctx_size,
+            parallel=self.parallel,
+            cache_type_k=self.cache_type_k,
+            cache_type_v=self.cache_type_v,
+            ubatch_size=min(self.ubatch_size, self.batch_size),
+            n_outputs=min(rows, self.batch_size),
+        )
+
+    def draft_spec(self) -> ContextSpec:
+        """The draft's context: the target's size and slots, but always an f16 cache."""
+        return ContextSpec(
+            ctx_size=self.ctx_size,
+            parallel=self.parallel,
+            ubatch_size=min(self.ubatch_size, self.batch_size),
+            n_outputs=min(self.parallel, self.batch_size),
+        )

@@ -1,0 +1,143 @@
+# Copyright (c) 2026, relay.pool contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A running pool keeps its plan: the same inputs give the previous placement while it still fits."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Mapping, Sequence
+
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.devices import Machine
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
+from ansible_collections.relay.pool.plugins.plugin_utils.server.dialect import Dialect
+from ansible_collections.relay.pool.plugins.plugin_utils.views.table import plan_table
+
+SCHEMA = 1
+
+
+def _file(gguf: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """What identifies a model file for the planner; the digest covers every size and dimension it reads."""
+    if not gguf:
+        return None
+    known = {key: gguf.get(key) for key in ("architecture", "metadata", "tensors", "size_bytes")}
+    known["tokenizer"] = (gguf.get("tokenizer") or {}).get("digest")
+    text = json.dumps(known, sort_keys=True, default=str)
+    return {
+        "path": gguf.get("path"),
+        "size_bytes": gguf.get("size_bytes"),
+        "digest": hashlib.sha256(text.encode()).hexdigest()[:16],
+    }
+
+
+def deciding_inputs(
+    request: Request, machines: Sequence[Machine], speech: Dialect, draft_reason: str
+) -> dict[str, Any]:
+    """Everything that decides, as plain JSON. Free memory is not among it: it changes while the pool runs.
+
+    An overridden capacity is an intention of the user and does count.
+    """
+    options = {
+        name: getattr(request, name)
+        for name in (
+            "ctx_size", "parallel", "cache_type_k", "cache_type_v", "ubatch_size", "batch_size", "server_host",
+            "server_port", "rpc_port", "rpc_cache", "draft_path", "draft_max", "draft_min", "draft_gpu_layers",
+            "draft_p_min", "draft_scope", "draft_reserve", "draft_device", "reserve_bytes", "allow_cpu", "threads",
+            "api_key_file", "metrics", "log_verbosity",
+        )
+    }  # fmt: skip
+    options["alias"] = request.served_alias
+    options["extra_args"] = [str(argument) for argument in request.extra_args]
+    devices = [
+        {
+            "host": device.host,
+            "device": device.name,
+            "uuid": device.uuid,
+            "address": device.address,
+            "threads": member.threads,
+            "bandwidth": device.bandwidth,
+            "capacity_bytes": device.capacity_bytes if device.overridden else None,
+        }
+        for member in machines
+        for device in (*((member.ram,) if member.ram else ()), *member.gpus)
+    ]
+    return {
+        "host": request.host,
+        "workers": [member.host for member in machines if member.host != request.host],
+        "model": _file(request.model),
+        "draft": _file(request.draft),
+        "draft_reason": draft_reason,
+        "options": options,
+        "devices": devices,
+        "dialect": speech.decisions(),
+    }
+
+
+# What a plan file that was edited by hand, cut short or written by something else raises when it is read.
+UNREADABLE = (AttributeError, IndexError, KeyError, StopIteration, TypeError, ValueError)
+# Notes of the day on which the plan was made.
+NOTES = ("warnings", "advice")
+# These change while the pool runs.
+MOVING = ("free_bytes", "left_bytes")
+
+
+def same_inputs(previous: Any, inputs: Mapping[str, Any]) -> bool:
+    """True when the previous plan was made from the same inputs by the same kind of planner."""
+    if not isinstance(previous, Mapping) or previous.get("schema") != SCHEMA:
+        return False
+    return _canonical(previous.get("inputs")) == _canonical(inputs)
+
+
+def deciding_gpus(previous: Any) -> dict[str, set[str]]:
+    """By machine, the identities of the devices with which the previous plan was made; empty if it cannot be read."""
+    found: dict[str, set[str]] = {}
+    try:
+        for entry in previous["inputs"]["devices"]:
+            found.setdefault(entry["host"], set()).add(entry["uuid"] or entry["device"])
+    except UNREADABLE:
+        return {}
+    return found
+
+
+def kept_plan(previous: Mapping[str, Any], remade: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The previous plan with ``kept`` set, or None when it is not what its own layout gives or does not fit any more.
+
+    remade is the plan rendered anew from the layout of the previous one. May raise one of UNREADABLE.
+    """
+    for stage in remade["stages"]:
+        memory = stage["memory"]
+        # The reserve is a wish, not an allocation: it alone does not move a running pool.
+        if memory["left_bytes"] is not None and memory["left_bytes"] + memory["reserve_bytes"] < 0:
+            return None
+    fixed = set(remade) - {"llama"}
+    if _canonical(_fixed(previous, fixed)) != _canonical(_fixed(remade, fixed)):
+        return None
+    for stage, anew in zip(previous["stages"], remade["stages"]):
+        row = stage["memory"]
+        if anew["memory"]["free_bytes"] is None:
+            if row["free_bytes"] is not None or row["left_bytes"] is not None:
+                return None
+        elif row["free_bytes"] - row["total_bytes"] != row["left_bytes"]:
+            return None
+    if not all(isinstance(previous[name], list) for name in (*NOTES, "refused")):
+        return None
+    if not all(isinstance(note, str) for name in NOTES for note in previous[name]):
+        return None
+    kept = {**{name: previous[name] for name in (*fixed, *NOTES, "refused", "inputs")}, "kept": True}
+    kept["llama"] = remade["llama"]
+    plan_table(kept)
+    return kept
+
+
+def _fixed(plan: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+    """What must be equal in both: everything that is rendered but the memory of the day."""
+    stages = [
+        {**stage, "memory": {key: value for key, value in stage["memory"].items() if key not in MOVING}}
+        for stage in plan["stages"]
+    ]
+    return {**{name: plan[name] for name in names}, "stages": stages}
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=str)
