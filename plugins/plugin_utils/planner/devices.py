@@ -21,6 +21,7 @@ class Device:
 
     shared: a GPU whose memory is the machine's RAM, so that what llama.cpp keeps in RAM is taken from it too.
     visible_devices: the value of the back end's variable under which llama.cpp knows the GPU by this name.
+    rtt_seconds, speed_mbps: the link from the machine that would serve; None if it was not measured.
     """
 
     host: str
@@ -34,6 +35,8 @@ class Device:
     shared: bool = False
     total_bytes: int | None = None
     visible_devices: str | None = None
+    rtt_seconds: float | None = None
+    speed_mbps: int | None = None
 
     @property
     def is_cpu(self) -> bool:

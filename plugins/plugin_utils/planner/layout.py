@@ -15,9 +15,8 @@ from typing import Any, Sequence
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import Charge, Ledger
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.devices import Device, Machine
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.search import Found, Slot, search
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.speed import hop_seconds
 
-# One round trip over the network per RPC device and token.
-HOP_SECONDS = 0.001
 # Only proportions matter while no bandwidth is known; this is an ordinary desktop's RAM.
 NOMINAL_BANDWIDTH = 50_000_000_000
 # Times are integers of this many per second, so that equal plans compare as equal.
@@ -93,6 +92,7 @@ class Arrangement:
         ledger, padded = self.ledger, not device.is_cpu
         layers = range(ledger.n_layer)
         weights = [ledger.layer_weights(i, i + 1, padded) for i in layers] + [ledger.output_weights(padded)]
+        reads = [*ledger.reads, ledger.output_weights(False)]
         state = [ledger.kv[i] + ledger.recurrent[i] for i in layers] + [0]
         fixed = ledger.per_device
         if draft and not remote and draft.device == device.name:
@@ -108,15 +108,15 @@ class Arrangement:
                 for output in (False, True)
             },
             capacity=max(device.capacity_bytes, 1),
-            time=self._time(device, weights),
-            hop=round(HOP_SECONDS * TICKS_PER_SECOND) if remote else 0,
+            time=self._time(device, reads),
+            hop=round(hop_seconds(device, ledger.shape.n_embd) * TICKS_PER_SECOND) if remote else 0,
             may_hold_output=may_hold_output,
             output_alone=output_alone,
         )
 
-    def _time(self, device: Device, weights: Sequence[int]) -> tuple[int, ...]:
+    def _time(self, device: Device, reads: Sequence[int]) -> tuple[int, ...]:
         ticks = TICKS_PER_SECOND // (device.bandwidth or self.bandwidth)
-        return tuple(weight * ticks for weight in weights)
+        return tuple(size * ticks for size in reads)
 
     def _cpu_slot(self, ram: Device, draft: DraftCharge | None) -> Slot:
         ledger = self.ledger
@@ -128,7 +128,7 @@ class Arrangement:
             memory=tuple([weights[i] + ledger.kv[i] + ledger.recurrent[i] for i in layers] + [0]),
             room={(first, output): room for first in (False, True) for output in (False, True)},
             capacity=max(ram.capacity_bytes, 1),
-            time=self._time(ram, weights),
+            time=self._time(ram, [*ledger.reads, 0]),
             hop=0,
             first_only=True,
             may_hold_output=False,

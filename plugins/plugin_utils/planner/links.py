@@ -1,11 +1,26 @@
 # Copyright (c) 2026, relay.pool contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What to say about the network between the host and the workers of a plan."""
+"""The network between the host and the workers of a plan: what the devices cost, and what to say about it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Iterable, Mapping
+
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.devices import Machine
+
+
+def with_link(member: Machine, host: Mapping[str, Any]) -> Machine:
+    """The machine, its devices with what the facts of the host say of the way to it."""
+    link = next((entry for entry in host.get("links") or [] if entry.get("name") == member.host), {})
+    # A speed of 0 is what an interface says that has none.
+    way = {"rtt_seconds": link.get("rtt_seconds"), "speed_mbps": link.get("speed_mbps") or None}
+    return replace(
+        member,
+        ram=replace(member.ram, **way) if member.ram else None,
+        gpus=tuple(replace(gpu, **way) for gpu in member.gpus),
+    )
 
 
 def link_advice(host: str, nodes: Mapping[str, Mapping[str, Any]], workers: Iterable[str]) -> list[str]:

@@ -20,6 +20,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.planner.devices import 
 )
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.infeasible import explain
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.layout import Arrangement, DraftCharge, Layout, stages
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.links import with_link
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.members import (
     Refusal,
     check_clients_address,
@@ -99,7 +100,7 @@ class Planner:
             return machine(name, node, request.reserve_bytes, self.refused, build, before.get(name) or ())
 
         host = member(request.host)
-        workers = tuple(member(name) for name in members.workers)
+        workers = tuple(with_link(member(name), request.nodes[request.host]) for name in members.workers)
         require_devices(host, workers, request.allow_cpu, self.refused)
         return Pool(host, workers, tuple(rpc_devices(workers, request.allow_cpu, len(host.gpus), self.refused)))
 

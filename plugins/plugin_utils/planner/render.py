@@ -9,8 +9,9 @@ from typing import Any
 
 from ansible_collections.relay.pool.plugins.plugin_utils.memory import kv
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.draft import Verdict
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.layout import HOP_SECONDS, Layout, stages
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.layout import Layout, stages
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.speed import hop_seconds
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.split import invert
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import SCHEMA
 from ansible_collections.relay.pool.plugins.plugin_utils.server.command_line import llama_server_args, rpc_server_args
@@ -200,19 +201,20 @@ def _predicted(layout: Layout, rows: list[dict[str, Any]]) -> dict[str, float | 
         "with_draft_tokens_per_second": None,
         "break_even_acceptance": None,
     }
-    bandwidth = {(device.host, device.name): device.bandwidth for device, _first, _end in layout.segments}
+    devices = {(device.host, device.name): device for device, _first, _end in layout.segments}
     if layout.server.ram:
-        bandwidth[(layout.server.host, "CPU")] = layout.server.ram.bandwidth
+        devices[(layout.server.host, "CPU")] = layout.server.ram
     if layout.ledger.shape.n_expert_used:
         return predicted
     seconds = 0.0
     for row in rows:
         if not row["n_layers"] and not row["has_output"]:
             continue
-        known = bandwidth.get((row["host"], row["device"]))
-        if not known:
+        device = devices.get((row["host"], row["device"]))
+        if device is None or not device.bandwidth:
             return predicted
-        seconds += row["memory"]["weights_bytes"] / known + (HOP_SECONDS if row["transport"] == "rpc" else 0)
+        seconds += row["memory"]["weights_bytes"] / device.bandwidth
+        seconds += hop_seconds(device, layout.ledger.shape.n_embd) if row["transport"] == "rpc" else 0
     if seconds:
         predicted["tokens_per_second"] = round(1 / seconds, 1)
     return predicted
