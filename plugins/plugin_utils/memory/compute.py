@@ -11,6 +11,8 @@ Compared with what llama.cpp b11434 reports; see activations.py for the moments.
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import accumulate
+from typing import Any, Callable
 
 from ansible_collections.relay.pool.plugins.plugin_utils.memory import scan
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.activations import FLOAT, Activations, activations
@@ -81,6 +83,26 @@ def host_bytes(shape: ModelShape, batch: Batch, layers: bool, pipelined: bool, o
     if output:
         body = max(body, _beside_logits(shape, size) + rows)
     return kept + body + rows + MARGIN
+
+
+def range_kinds(shape: ModelShape, batch: Batch) -> Callable[[int, int], Any]:
+    """A function of a range of layers, first..last-1: equal results mean compute buffers of one size on a device.
+
+    Everything else that device_bytes() asks for must be equal as well.
+    """
+    if any(shape.recurrent):
+        return scan.range_kinds(shape)
+    windows = list(accumulate(shape.windowed, initial=0)) if batch.window_cells else None
+    sized, crossing = bool(shape.wiring.sparse), bool(shape.wiring.per_layer)
+
+    def kind(first: int, last: int) -> Any:
+        count = last - first
+        windowed = windows[last] - windows[first] if windows else 0
+        masks = (windowed > 0, windowed == count, count > 0) if windows else None
+        elsewhere = _caches_elsewhere(shape, batch, (first, last)) if crossing else 0
+        return masks, count if sized or crossing else None, elsewhere
+
+    return kind
 
 
 _activations = lru_cache(maxsize=64)(activations)

@@ -13,7 +13,8 @@ What neither the file nor a measurement says is charged on the safe side, and ``
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Mapping
+from functools import cached_property
+from typing import Any, Callable, Mapping
 
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.memory import aborts, compute, kv
@@ -80,7 +81,21 @@ class Ledger:
         self, first: bool, pipelined: bool, output: bool, layers: tuple[int, int] | None = None, gpu: bool = False
     ) -> int:
         """Compute buffer of a device; layers: its first one and the one after its last, where they are known."""
-        return compute.device_bytes(self.shape, self.batch, first, pipelined, output, layers, gpu)
+        key = (first, pipelined, output, self._kind(*layers) if layers else None, gpu)
+        size = self._device_sizes.get(key)
+        if size is None:
+            size = compute.device_bytes(self.shape, self.batch, first, pipelined, output, layers, gpu)
+            self._device_sizes[key] = size
+        return size
+
+    @cached_property
+    def _kind(self) -> Callable[[int, int], Any]:
+        return compute.range_kinds(self.shape, self.batch)
+
+    @cached_property
+    def _device_sizes(self) -> dict[Any, int]:
+        """What device_bytes() has computed: a search asks for every range of layers, and few kinds of them differ."""
+        return {}
 
     def host_bytes(self, layers: bool, pipelined: bool, output: bool = False) -> int:
         """Compute and logits buffers of the host's CPU."""

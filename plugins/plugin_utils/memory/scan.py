@@ -12,6 +12,9 @@ last ones of the layer before, so the scheduler gives those to the next device, 
 
 from __future__ import annotations
 
+from itertools import accumulate
+from typing import Any, Callable
+
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.activations import FLOAT, activations
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.batch import (
     PIPELINE_COPIES,
@@ -96,6 +99,17 @@ def host_bytes(shape: ModelShape, batch: Batch, layers: bool, pipelined: bool, o
         return kept + _body(shape, batch, HOST, output, None)
     # two rows of embeddings that stay unused for text, the tokens' own, and those of mixed batches
     return kept + 2 * (copies + 1) * _row(shape, batch)
+
+
+def range_kinds(shape: ModelShape) -> Callable[[int, int], Any]:
+    """As compute.range_kinds()."""
+    attends, recurs = (list(accumulate(flags, initial=0)) for flags in (shape.attention, shape.recurrent))
+    ends = _open_ends(shape)
+
+    def kind(first: int, last: int) -> Any:
+        return attends[last] > attends[first], recurs[last] > recurs[first], first in ends, last in ends
+
+    return kind
 
 
 def _row(shape: ModelShape, batch: Batch) -> int:

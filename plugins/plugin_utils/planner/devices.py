@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Sequence
+from functools import cached_property
+from typing import Iterable, Sequence
 
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.backends import prefix, variable
@@ -87,10 +88,24 @@ class Machine:
             return self.gpus
         return (self.ram,) if allow_cpu and self.ram else ()
 
+    @cached_property
+    def gpu_bytes(self) -> int:
+        """What all GPUs offer together."""
+        return sum(gpu.usable_bytes for gpu in self.gpus)
 
-def rpc_devices(workers: Sequence[Machine], allow_cpu: bool, local: int, refused: list[Refusal]) -> list[Device]:
-    """The workers' devices in the order of the inventory, at most as many as llama.cpp takes beside the local ones."""
-    devices: list[Device] = []
+    def usable_bytes(self, allow_cpu: bool) -> int:
+        """What the devices that may hold layers offer together."""
+        return self.gpu_bytes if self.gpus else sum(device.usable_bytes for device in self.holders(allow_cpu))
+
+
+def rpc_devices(workers: Sequence[Machine], allow_cpu: bool) -> list[Device]:
+    """The workers' devices that have room, in the order of the inventory."""
+    return [device for worker in workers for device in worker.holders(allow_cpu) if device.usable_bytes]
+
+
+def rpc_refusals(workers: Sequence[Machine], allow_cpu: bool) -> list[Refusal]:
+    """Why rpc_devices() has nothing of some machines and devices."""
+    refused: list[Refusal] = []
     for worker in workers:
         holders = worker.holders(allow_cpu)
         if not holders:
@@ -99,34 +114,36 @@ def rpc_devices(workers: Sequence[Machine], allow_cpu: bool, local: int, refused
                     worker.host, None, "no_gpu", f"{worker.host} has no usable GPU: set relay_allow_cpu to use its CPU"
                 )
             )
-        for device in holders:
-            if device.usable_bytes:
-                devices.append(device)
-            else:
-                refused.append(
-                    refusal(
-                        device.host,
-                        device.name,
-                        "no_room",
-                        f"{device.label} has {mib(device.capacity_bytes)}, all of it within the reserve of "
-                        f"{mib(device.reserve_bytes)}: lower relay_reserve_bytes or free memory",
-                    )
-                )
-    surplus = len(devices) + local - MAX_DEVICES
-    if surplus > 0:
-        for device in sorted(devices, key=lambda entry: entry.usable_bytes)[:surplus]:
-            devices.remove(device)
-            refused.append(too_many(device))
-    return devices
+        refused += [
+            refusal(
+                device.host,
+                device.name,
+                "no_room",
+                f"{device.label} has {mib(device.capacity_bytes)}, all of it within the reserve of "
+                f"{mib(device.reserve_bytes)}: lower relay_reserve_bytes or free memory",
+            )
+            for device in holders
+            if not device.usable_bytes
+        ]
+    return refused
 
 
-def too_many(device: Device) -> Refusal:
-    return refusal(
-        device.host,
-        device.name,
-        "too_many_devices",
-        f"{device.label} is left out: llama.cpp takes {MAX_DEVICES} devices, this is one of the smallest",
-    )
+def too_many(devices: Sequence[Device], used: Iterable[Device]) -> list[Refusal]:
+    """One for every device that had to be left out because llama.cpp takes so few; used: those that the plan has."""
+    surplus = len(devices) - MAX_DEVICES
+    if surplus <= 0:
+        return []
+    having = {(device.host, device.name) for device in used}
+    unused = [device for device in devices if (device.host, device.name) not in having]
+    return [
+        refusal(
+            device.host,
+            device.name,
+            "too_many_devices",
+            f"{device.label} is left out: llama.cpp takes {MAX_DEVICES} devices, and the plan is better with others",
+        )
+        for device in sorted(unused, key=lambda device: device.usable_bytes)[:surplus]
+    ]
 
 
 def require_devices(

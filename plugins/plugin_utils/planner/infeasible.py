@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any, Callable
 
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.memory import kv
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.devices import Device
 from ansible_collections.relay.pool.plugins.plugin_utils.units import MIB, mib
 
 if TYPE_CHECKING:
@@ -52,7 +50,7 @@ def explain(planner: Planner) -> str:
 
 def _works(planner: Planner, **changes: Any) -> bool:
     try:
-        return type(planner)(dataclasses.replace(planner.request, draft=None, draft_path=None, **changes)).feasible()
+        return planner.varied(**changes).feasible()
     except PoolError:
         return False
 
@@ -94,31 +92,10 @@ def _more_memory(planner: Planner) -> str | None:
     biggest = max(planner.pool.holders(request.allow_cpu), key=lambda device: device.usable_bytes)
 
     def works(steps: int) -> bool:
-        return _works(planner, nodes=_enlarged(request.nodes, biggest, steps * STEP_BYTES))
+        return _works(planner, pool=planner.pool.with_more(biggest, steps * STEP_BYTES, request.allow_cpu))
 
     ledger = planner.ledger
     most = sum(ledger.weights) + ledger.output_weights(True) + sum(ledger.kv) + sum(ledger.recurrent)
     most += ledger.device_bytes(True, True, True) + ledger.host_bytes(True, True) + ledger.input
     found = _least(works, 1, most // STEP_BYTES + 8)
     return None if found is None else f"give {biggest.label} {mib(found * STEP_BYTES)} more"
-
-
-def _enlarged(nodes: Any, device: Device, extra: int) -> dict[str, Any]:
-    node = dict(nodes[device.host])
-    if device.is_cpu:
-        node["memory"] = _more(node["memory"], "available_bytes", "total_bytes", extra)
-    else:
-        # Parts of GPUs may have one name, each in a process of its own.
-        same = (device.name, device.uuid)
-        node["gpus"] = [
-            _more(gpu, "memory_free_bytes", "memory_total_bytes", extra)
-            if (gpu.get("device"), gpu.get("uuid")) == same
-            else gpu
-            for gpu in node["gpus"]
-        ]
-    return dict(nodes, **{device.host: node})
-
-
-def _more(memory: Any, free: str, total: str, extra: int) -> dict[str, Any]:
-    sizes = {name: memory[name] + extra for name in (free, total) if memory.get(name) is not None}
-    return dict(memory, **sizes)

@@ -4,23 +4,16 @@
 """Where the layers lie on given devices, and the ledger of every stage.
 
 Order is llama.cpp's: the host's CPU can hold only the first layers, then come the RPC devices, then the host's own
-GPUs. A host with a GPU keeps the output there, so that its logits do not cross the network.
+GPUs.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Sequence
+from typing import Any
 
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import Charge, Ledger
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.devices import Device, Machine
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.search import Found, Slot, search
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.speed import hop_seconds
-
-# Only proportions matter while no bandwidth is known; this is an ordinary desktop's RAM.
-NOMINAL_BANDWIDTH = 50_000_000_000
-# Times are integers of this many per second, so that equal plans compare as equal.
-TICKS_PER_SECOND = 10**15
 
 
 @dataclass(frozen=True)
@@ -39,7 +32,10 @@ class DraftCharge:
 
 @dataclass(frozen=True)
 class Layout:
-    """A feasible arrangement: items first..end-1 per device, the item after the last layer being the output."""
+    """A feasible arrangement: items first..end-1 per device, the item after the last layer being the output.
+
+    key: time of a token in ticks, devices used, and the fullest of them in millionths; the least is the best.
+    """
 
     server: Machine
     ledger: Ledger
@@ -55,6 +51,11 @@ class Layout:
         return not self.segments
 
     @property
+    def devices(self) -> tuple[Device, ...]:
+        """Those with layers or the output, but for the server's CPU."""
+        return tuple(device for device, _first, _end in self.segments)
+
+    @property
     def server_layers(self) -> int:
         """Repeating layers on the machine that runs llama-server."""
         n_layer = self.ledger.n_layer
@@ -65,145 +66,6 @@ class Layout:
     def sharded(self) -> bool:
         """At least one device is reached over RPC."""
         return any(device.host != self.server.host for device, _first, _end in self.segments)
-
-
-@dataclass(frozen=True)
-class Arrangement:
-    """What stays the same while arrangements are compared."""
-
-    ledger: Ledger
-    bandwidth: int
-
-    @classmethod
-    def over(cls, ledger: Ledger, devices: Sequence[Device]) -> Arrangement:
-        """A device of unknown bandwidth counts as the mean of the known ones."""
-        known = [device.bandwidth for device in devices if device.bandwidth]
-        return cls(ledger, sum(known) // len(known) if known else NOMINAL_BANDWIDTH)
-
-    def _slot(
-        self,
-        device: Device,
-        remote: bool,
-        pipelined: bool,
-        draft: DraftCharge | None,
-        may_hold_output: bool,
-        output_alone: bool,
-    ) -> Slot:
-        ledger, padded = self.ledger, not device.is_cpu
-        layers = range(ledger.n_layer)
-        weights = [ledger.layer_weights(i, i + 1, padded) for i in layers] + [ledger.output_weights(padded)]
-        reads = [*ledger.reads, ledger.output_weights(False)]
-        state = [ledger.kv[i] + ledger.recurrent[i] for i in layers] + [0]
-        fixed = ledger.per_device
-        if draft and not remote and draft.device == device.name:
-            fixed += draft.gpu.total
-        if device.shared and not remote:
-            fixed += ledger.input + ledger.host_bytes(layers=False, pipelined=pipelined)
-            fixed += draft.ram.total if draft else 0
-        return Slot(
-            memory=tuple(weight + extra for weight, extra in zip(weights, state)),
-            room={
-                (first, output): device.usable_bytes - fixed - ledger.device_bytes(first, pipelined, output, gpu=padded)
-                for first in (False, True)
-                for output in (False, True)
-            },
-            capacity=max(device.capacity_bytes, 1),
-            time=self._time(device, reads),
-            hop=round(hop_seconds(device, ledger.shape.n_embd) * TICKS_PER_SECOND) if remote else 0,
-            may_hold_output=may_hold_output,
-            output_alone=output_alone,
-        )
-
-    def _time(self, device: Device, reads: Sequence[int]) -> tuple[int, ...]:
-        ticks = TICKS_PER_SECOND // (device.bandwidth or self.bandwidth)
-        return tuple(size * ticks for size in reads)
-
-    def _cpu_slot(self, ram: Device, draft: DraftCharge | None) -> Slot:
-        ledger = self.ledger
-        layers = range(ledger.n_layer)
-        weights = [ledger.weights[i] for i in layers] + [0]
-        fixed = ledger.input + ledger.per_device + ledger.host_bytes(layers=True, pipelined=False)
-        room = ram.usable_bytes - fixed - (draft.ram.total if draft else 0)
-        return Slot(
-            memory=tuple([weights[i] + ledger.kv[i] + ledger.recurrent[i] for i in layers] + [0]),
-            room={(first, output): room for first in (False, True) for output in (False, True)},
-            capacity=max(ram.capacity_bytes, 1),
-            time=self._time(ram, [*ledger.reads, 0]),
-            hop=0,
-            first_only=True,
-            may_hold_output=False,
-        )
-
-    def best(
-        self,
-        server: Machine,
-        remote: Sequence[Device],
-        draft: DraftCharge | None = None,
-        allow_cpu: bool = False,
-        few_devices: bool = False,
-        host_layers: bool = False,
-        output_anywhere: bool = False,
-    ) -> Layout | None:
-        """The best arrangement over the server's own devices and the remote ones, or None.
-
-        host_layers: the server must hold at least one repeating layer.
-        output_anywhere: the output may leave a server that has a GPU.
-        """
-        local = server.gpus
-        devices = [(device, True) for device in remote] + [(device, False) for device in local]
-        candidates: list[Layout] = []
-
-        def slots(chosen: Sequence[tuple[Device, bool]], pipelined: bool) -> list[Slot]:
-            return [
-                self._slot(
-                    device,
-                    is_remote,
-                    pipelined,
-                    draft,
-                    may_hold_output=not is_remote or not local or output_anywhere,
-                    output_alone=is_remote or not host_layers,
-                )
-                for device, is_remote in chosen
-            ]
-
-        def keep(found: Found | None, chosen: Sequence[tuple[Device, bool]], cpu: bool, pipelined: bool) -> None:
-            if found is None:
-                return
-            offset = 1 if cpu else 0
-            cpu_layers = found.segments[0].end if cpu else 0
-            segments = tuple(
-                (chosen[segment.slot - offset][0], segment.first, segment.end) for segment in found.segments[offset:]
-            )
-            candidates.append(Layout(server, self.ledger, cpu_layers, segments, pipelined, draft, found.key))
-
-        n_items = self.ledger.n_layer + 1
-        if local or not host_layers:
-            for one in devices:
-                if self._server_ram_fits(server, False, draft):
-                    keep(search(slots([one], False), n_items, few_devices=few_devices), [one], False, False)
-            if len(devices) > 1 and self._server_ram_fits(server, True, draft):
-                found = search(slots(devices, True), n_items, few_devices=few_devices)
-                if found and len(found.segments) > 1:
-                    keep(found, devices, False, True)
-        if allow_cpu and not local and server.ram and devices:
-            chosen = [self._cpu_slot(server.ram, draft), *slots(devices, False)]
-            keep(search(chosen, n_items, first_required=True, few_devices=few_devices), devices, True, False)
-        return min(candidates, key=lambda layout: layout.key) if candidates else None
-
-    def _server_ram_fits(self, server: Machine, pipelined: bool, draft: DraftCharge | None) -> bool:
-        """The token embedding and the host's buffers always live in the server's RAM; unknown RAM is trusted."""
-        if server.ram is None:
-            return True
-        need = self.ledger.input + self.ledger.host_bytes(layers=False, pipelined=pipelined)
-        return need + (draft.ram.total if draft else 0) <= server.ram.usable_bytes
-
-    def on_cpu(self, server: Machine, draft: DraftCharge | None = None) -> Layout | None:
-        """The whole model in the server's RAM, or None."""
-        if server.ram is None:
-            return None
-        layout = Layout(server, self.ledger, self.ledger.n_layer, (), False, draft, (0, 1, 0))
-        memory = stages(layout)[0]["memory"]
-        return layout if memory["left_bytes"] >= 0 else None
 
 
 def _memory(device: Device | None, weights: int, kv: int, recurrent: int, compute: int, draft: int) -> dict[str, Any]:

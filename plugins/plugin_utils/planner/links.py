@@ -11,9 +11,14 @@ from typing import Any, Iterable, Mapping
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.devices import Machine
 
 
-def with_link(member: Machine, host: Mapping[str, Any]) -> Machine:
-    """The machine, its devices with what the facts of the host say of the way to it."""
-    link = next((entry for entry in host.get("links") or [] if entry.get("name") == member.host), {})
+def links_of(host: Mapping[str, Any]) -> dict[Any, Mapping[str, Any]]:
+    """What the facts of the host say of the way to each other machine, the first of several."""
+    return {link.get("name"): link for link in reversed(host.get("links") or [])}
+
+
+def with_link(member: Machine, link: Mapping[str, Any] | None) -> Machine:
+    """The machine, its devices with what the host knows of the way to it."""
+    link = link or {}
     # A speed of 0 is what an interface says that has none.
     way = {"rtt_seconds": link.get("rtt_seconds"), "speed_mbps": link.get("speed_mbps") or None}
     return replace(

@@ -39,7 +39,7 @@ def check_members(
 ) -> Members:
     """The usable workers; raises unless every member is usable or allow_partial lets workers be left out."""
     names = [host] + [name for name in workers if name != host]
-    absent = [name for name in names if not nodes.get(name)]
+    absent = {name: None for name in names if not nodes.get(name)}
     if absent and (host in absent or not allow_partial):
         raise PoolError(
             "no facts of {}: the machine did not answer or was left out with --limit; "
@@ -52,10 +52,11 @@ def check_members(
             check_facts(name, nodes[name])
     refused = [refusal(name, None, "no_facts", f"{name} is left out: there are no facts of it") for name in absent]
     usable: list[str] = []
+    known = _Known()
     for name in names:
         if name in absent:
             continue
-        twin = _twin(nodes, usable, name)
+        twin = known.twin(nodes[name])
         if twin:
             problem = ("duplicate_machine", f"{twin[0]} and {name} are one machine ({twin[1]}): list it once")
         elif name != host:
@@ -64,6 +65,7 @@ def check_members(
             problem = _port_problem(name, nodes[name], server[0], server[1], "relay_host_port")
         if problem is None:
             usable.append(name)
+            known.add(name, nodes[name])
         elif name == host or not allow_partial:
             raise PoolError(problem[1])
         else:
@@ -78,20 +80,31 @@ def check_server_port(nodes: Mapping[str, Mapping[str, Any]], name: str, server:
         raise PoolError(problem[1])
 
 
-def _twin(nodes: Mapping[str, Mapping[str, Any]], usable: Sequence[str], name: str) -> tuple[str, str] | None:
-    """(other machine, what both share) when name is a machine that is listed already."""
-    node = nodes[name]
-    uuids = {gpu["uuid"] for gpu in node.get("gpus") or [] if gpu.get("uuid")}
-    for other in usable:
-        known = nodes[other]
-        if node.get("machine_id") and node["machine_id"] == known.get("machine_id"):
-            return other, "machine_id {}".format(node["machine_id"])
-        shared = uuids & {gpu["uuid"] for gpu in known.get("gpus") or [] if gpu.get("uuid")}
-        if shared:
-            return other, f"GPU {sorted(shared)[0]}"
-        if node.get("address") and node["address"] == known.get("address"):
-            return other, "address {}".format(node["address"])
-    return None
+class _Known:
+    """Machines by what no other machine has: which of them another entry of the inventory really is."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._places: dict[tuple[str, Any], int] = {}
+
+    def add(self, name: str, node: Mapping[str, Any]) -> None:
+        """Remember a machine."""
+        for mark in _marks(node):
+            self._places.setdefault(mark, len(self._names))
+        self._names.append(name)
+
+    def twin(self, node: Mapping[str, Any]) -> tuple[str, str] | None:
+        """(the first known machine that this one is, what both share)."""
+        # Of several marks that it shares with one machine the first.
+        found = min((mark for mark in _marks(node) if mark in self._places), key=self._places.__getitem__, default=None)
+        return found and (self._names[self._places[found]], "{} {}".format(*found))
+
+
+def _marks(node: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    uuids = sorted({gpu["uuid"] for gpu in node.get("gpus") or [] if gpu.get("uuid")})
+    gpus = [("GPU", uuid) for uuid in uuids]
+    marks = [("machine_id", node.get("machine_id")), *gpus, ("address", node.get("address"))]
+    return [mark for mark in marks if mark[1]]
 
 
 def _rpc_problem(name: str, node: Mapping[str, Any], rpc_port: int) -> tuple[str, str] | None:

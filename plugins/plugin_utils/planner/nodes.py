@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Any, Collection, Mapping, Sequence
 
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.backends import lacking, prefix, variable
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.devices import Device, Machine, too_many
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.devices import Device, Machine
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.members import Refusal, refusal
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.split import MAX_DEVICES
 from ansible_collections.relay.pool.plugins.plugin_utils.units import MIB
 
 GPU_RESERVE_BYTES = 512 * MIB
@@ -48,16 +47,12 @@ def machine(
     refused += [
         refusal(name, device.name, "other_visible_devices", _left_out(device, chosen[0]))
         for device in found
-        if device not in chosen
+        if device.seen != chosen[0].seen
     ]
-    # By what does not change while the pool runs, so that the same ones are left out in every run.
-    by_size = sorted(chosen, key=lambda device: device.total_bytes or device.capacity_bytes)
-    smallest = by_size[: max(len(chosen) - MAX_DEVICES, 0)]
-    refused += map(too_many, smallest)
     return Machine(
         host=name,
         ram=ram,
-        gpus=tuple(device for device in chosen if device not in smallest),
+        gpus=tuple(chosen),
         gpu_names=tuple(_gpu_name(gpu) for gpu in gpus),
         address=node.get("address"),
         threads=(node.get("cpu") or {}).get("physical_cores"),

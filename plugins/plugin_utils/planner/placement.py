@@ -5,31 +5,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import dataclasses
+from functools import cached_property
+from heapq import nlargest
 from typing import Any, Collection, Mapping, NamedTuple
 
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
-from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import Ledger, model_ledger, whole_model
+from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import Ledger, model_ledger
 from ansible_collections.relay.pool.plugins.plugin_utils.planner import draft as drafting
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.advice import advice, warnings
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.devices import (
-    Device,
-    Machine,
-    require_devices,
-    rpc_devices,
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.arrangement import Arrangement, nominal_bandwidth
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.charge import (
+    charge_of,
+    charge_on,
+    no_host_stage,
+    no_room,
 )
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.devices import Device, Machine, too_many
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.infeasible import explain
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.layout import Arrangement, DraftCharge, Layout, stages
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.links import with_link
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.layout import DraftCharge, Layout, stages
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.members import (
     Refusal,
     check_clients_address,
     check_members,
     check_server_port,
 )
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.nodes import machine
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.pool import Pool, read_pool
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.render import rendered
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.replica import best_replica, replica_exists, replica_on
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.sharded import best_sharded, sharded_exists
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.split import MAX_DEVICES
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import (
     UNREADABLE,
     deciding_gpus,
@@ -39,24 +45,6 @@ from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import (
 )
 from ansible_collections.relay.pool.plugins.plugin_utils.server.command_line import check_extra_args
 from ansible_collections.relay.pool.plugins.plugin_utils.server.dialect import Dialect, dialect
-from ansible_collections.relay.pool.plugins.plugin_utils.units import mib
-
-
-@dataclass(frozen=True)
-class Pool:
-    """The usable machines of a request."""
-
-    host: Machine
-    workers: tuple[Machine, ...]
-    rpc: tuple[Device, ...]
-
-    def machines(self) -> tuple[Machine, ...]:
-        """Host first."""
-        return (self.host, *self.workers)
-
-    def holders(self, allow_cpu: bool) -> list[Device]:
-        """Every device that may hold layers."""
-        return [device for member in self.machines() for device in member.holders(allow_cpu)]
 
 
 class Chosen(NamedTuple):
@@ -70,16 +58,28 @@ class Chosen(NamedTuple):
 class Planner:
     """One request, its facts read once; with ``keep``, for the GPUs of the previous plan where there is a choice."""
 
-    def __init__(self, request: Request, keep: bool = False) -> None:
+    def __init__(self, request: Request, keep: bool = False, pool: Pool | None = None) -> None:
         check_extra_args(request.extra_args, (request.llama or {}).get("flags") or ())
         self.request = request
         self.dialect: Dialect = dialect(request.llama)
         self.refused: list[Refusal] = []
-        self.pool = self._pool(deciding_gpus(request.previous) if keep else {})
+        self.pool = pool or self._pool(deciding_gpus(request.previous) if keep else {})
         self.ledger: Ledger = model_ledger(request.model, request.target_spec(False))
-        self.ledger_drafting: Ledger = model_ledger(request.model, request.target_spec(True))
         self.verdict = self._eligibility()
         self.draft_ledger = self._draft_ledger()
+
+    def varied(self, pool: Pool | None = None, **changes: Any) -> Planner:
+        """The same without its draft, with other options, over these machines or a pool made of them.
+
+        Machines are not read again: changes may be of everything but the machines and what is usable of them.
+        """
+        request = dataclasses.replace(self.request, draft=None, draft_path=None, **changes)
+        return Planner(request, pool=pool or self.pool)
+
+    @cached_property
+    def ledger_drafting(self) -> Ledger:
+        """The target's when it checks the tokens of a draft."""
+        return model_ledger(self.request.model, self.request.target_spec(True))
 
     def _pool(self, before: Mapping[str, Collection[str]]) -> Pool:
         request = self.request
@@ -92,17 +92,7 @@ class Planner:
             request.allow_partial,
         )
         self.refused.extend(members.refused)
-
-        def member(name: str) -> Machine:
-            node = request.nodes[name]
-            # Machines of another kind have another build, with other back ends, than the host.
-            build = self.dialect.backends if name == request.host else node.get("backends") or ()
-            return machine(name, node, request.reserve_bytes, self.refused, build, before.get(name) or ())
-
-        host = member(request.host)
-        workers = tuple(with_link(member(name), request.nodes[request.host]) for name in members.workers)
-        require_devices(host, workers, request.allow_cpu, self.refused)
-        return Pool(host, workers, tuple(rpc_devices(workers, request.allow_cpu, len(host.gpus), self.refused)))
+        return read_pool(request, members, self.dialect.backends, self.refused, before)
 
     def _eligibility(self) -> drafting.Verdict:
         request = self.request
@@ -129,18 +119,35 @@ class Planner:
             self.verdict = drafting.Verdict("unsized", f"the draft's memory is unknown: {exc}")
             return None
 
-    def _arrangement(self, drafts: bool) -> Arrangement:
-        ledger = self.ledger_drafting if drafts else self.ledger
-        return Arrangement.over(ledger, self.pool.holders(self.request.allow_cpu))
+    @cached_property
+    def _nominal(self) -> int:
+        return nominal_bandwidth(self.pool.holders(self.request.allow_cpu))
+
+    @cached_property
+    def _plain(self) -> Arrangement:
+        return Arrangement(self.ledger, self._nominal)
+
+    @cached_property
+    def _drafting(self) -> Arrangement:
+        return Arrangement(self.ledger_drafting, self._nominal)
 
     def choose(self) -> Chosen:
         """The layout of the plan; raises when there is none."""
         layout = self._replica()
         if layout:
-            return self._replica_draft(layout)
+            chosen = self._replica_draft(layout)
+            self.refused += too_many(layout.server.gpus, chosen.layout.devices)
+            return chosen
+        return self._choose_sharded()
+
+    def _choose_sharded(self) -> Chosen:
         chosen = self._sharded()
+        devices = (*self.pool.rpc, *self.pool.host.gpus)
         if chosen is None:
+            largest = nlargest(MAX_DEVICES, devices, key=lambda device: device.usable_bytes)
+            self.refused += too_many(devices, largest)
             raise PoolError(explain(self))
+        self.refused += too_many(devices, chosen.layout.devices)
         return chosen
 
     def again(self, previous: Mapping[str, Any]) -> Chosen:
@@ -164,9 +171,7 @@ class Planner:
         verdict, charge = drafting.Verdict(draft["reason"], draft["message"]), None
         if verdict.enabled:
             verdict = self.verdict
-            charge = self._charge_of(
-                server, None if draft["device"] == "none" else self._device(server.host, draft["device"])
-            )
+            charge = self._charge_again(server, draft["device"])
         ledger = self.ledger_drafting if charge else self.ledger
         pipelined = len(segments) > 1 and not cpu["n_layers"]
         layout = Layout(server, ledger, cpu["n_layers"], tuple(segments), pipelined, charge, (0, 0, 0))
@@ -188,23 +193,15 @@ class Planner:
 
     def feasible(self) -> bool:
         """True when there is a plan without a draft; what explain() asks about changed requests."""
-        return bool(self._replica() or self._best_sharded(None))
+        members, allow_cpu = self.pool.machines(), self.request.allow_cpu
+        return replica_exists(self._plain, members, allow_cpu) or sharded_exists(self._plain, self.pool, allow_cpu)
 
     # -- replica ---------------------------------------------------------------------------------------------
 
-    def _replica_on(self, member: Machine, charge: DraftCharge | None) -> Layout | None:
-        arrangement = self._arrangement(charge is not None)
-        if member.gpus:
-            return arrangement.best(member, (), draft=charge, few_devices=True)
-        return arrangement.on_cpu(member, charge) if self.request.allow_cpu else None
-
     def _replica(self) -> Layout | None:
-        """On the host, else on the worker that needs the fewest devices."""
-        layout = self._replica_on(self.pool.host, None)
-        if layout:
-            return layout
-        found = [self._replica_on(member, None) for member in self.pool.workers]
-        return min((layout for layout in found if layout), key=lambda layout: len(layout.segments), default=None)
+        """On the host, else on the best of the workers."""
+        layout = replica_on(self._plain, self.pool.host, self.request.allow_cpu)
+        return layout or best_replica(self._plain, self.pool.workers, self.request.allow_cpu)
 
     def _replica_draft(self, layout: Layout) -> Chosen:
         if not self.verdict.enabled:
@@ -212,39 +209,26 @@ class Planner:
         if self.request.draft_scope != "any":
             message = "the whole model fits {}: a draft only pays over the network (relay_draft_scope is sharded)"
             return Chosen(layout, drafting.Verdict("replica", message.format(layout.server.host)), [])
-        charge, problem = self._charge(layout.server)
-        if charge is None:
-            return Chosen(layout, problem, [])
-        with_draft = self._replica_on(layout.server, charge)
+        charge = self._charge(layout.server)
+        if isinstance(charge, drafting.Verdict):
+            return Chosen(layout, charge, [])
+        with_draft = replica_on(self._drafting, layout.server, self.request.allow_cpu, charge)
         if with_draft is None:
-            return Chosen(layout, self._no_room(charge, layout), [])
+            return Chosen(layout, no_room(self.request, charge, layout), [])
         return Chosen(with_draft, self.verdict, [])
 
     # -- sharded ---------------------------------------------------------------------------------------------
 
     def _best_sharded(self, charge: DraftCharge | None, host_layers: bool = False) -> Layout | None:
-        arrangement = self._arrangement(charge is not None)
-        for output_anywhere in (False, True):
-            if output_anywhere and not self.pool.host.gpus:
-                break
-            layout = arrangement.best(
-                self.pool.host,
-                self.pool.rpc,
-                draft=charge,
-                allow_cpu=self.request.allow_cpu,
-                host_layers=host_layers,
-                output_anywhere=output_anywhere,
-            )
-            if layout:
-                return layout
-        return None
+        arrangement = self._drafting if charge else self._plain
+        return best_sharded(arrangement, self.pool, self.request.allow_cpu, charge, host_layers)
 
     def _sharded(self) -> Chosen | None:
         if not self.verdict.enabled:
             return self._without(self.verdict)
-        charge, problem = self._charge(self.pool.host)
-        if charge is None:
-            return self._without(problem)
+        charge = self._charge(self.pool.host)
+        if isinstance(charge, drafting.Verdict):
+            return self._without(charge)
         if self.request.draft_reserve:
             layout = self._best_sharded(charge)
             if layout is None or not layout.server_layers:
@@ -257,10 +241,10 @@ class Planner:
         if base is None:
             return None
         if not base.server_layers and not self._best_sharded(None, host_layers=True):
-            return Chosen(base, self._no_host_stage(), [])
+            return Chosen(base, no_host_stage(self.pool.host), [])
         if not base.server_layers and not self.request.draft_reserve:
-            return Chosen(base, self._no_host_stage(), [])
-        return Chosen(base, self._no_room(charge, base), [])
+            return Chosen(base, no_host_stage(self.pool.host), [])
+        return Chosen(base, no_room(self.request, charge, base), [])
 
     def _without(self, verdict: drafting.Verdict) -> Chosen | None:
         layout = self._best_sharded(None)
@@ -281,68 +265,16 @@ class Planner:
 
     # -- the draft -------------------------------------------------------------------------------------------
 
-    def _charge(self, server: Machine) -> tuple[DraftCharge | None, drafting.Verdict]:
-        """The draft's memory on the server: its GPU with most room, else its RAM."""
-        wanted = self.request.draft_device
-        device: Device | None = None
-        if wanted == "auto":
-            device = max(server.gpus, key=lambda gpu: gpu.usable_bytes, default=None)
-        elif wanted not in ("none", "CPU"):
-            device = next((gpu for gpu in server.gpus if gpu.name == wanted), None)
-            if device is None:
-                names = ", ".join(gpu.name for gpu in server.gpus) or "no GPU"
-                raise PoolError(
-                    f"draft_device is {wanted}, but {server.host} offers {names}: name one of them, auto or none"
-                )
-        ledger = self.draft_ledger
-        if ledger is None:
-            return None, self.verdict
-        if not self.request.allow_cpu and not server.gpus:
-            return None, self._no_host_stage()
-        charge = self._charge_of(server, device)
-        for where, need in ((device, charge.gpu.total), (server.ram, charge.ram.total)):
-            if where and need > where.usable_bytes:
-                return None, drafting.Verdict(
-                    "no_room",
-                    f"the draft needs {mib(need)} on {where.label}, which offers {mib(where.usable_bytes)}",
-                )
-        return charge, self.verdict
+    def _charge(self, server: Machine) -> DraftCharge | drafting.Verdict:
+        if self.draft_ledger is None:
+            return self.verdict
+        return charge_on(self.request, self.draft_ledger, server)
 
-    def _charge_of(self, server: Machine, device: Device | None) -> DraftCharge:
+    def _charge_again(self, server: Machine, name: str) -> DraftCharge:
+        device = None if name == "none" else self._device(server.host, name)
         if self.draft_ledger is None or (device and device not in server.gpus):
             raise ValueError("no draft, or not on a GPU of the server")
-        gpu, ram = whole_model(self.draft_ledger, on_gpu=device is not None, n_gpu_layers=self.request.draft_gpu_layers)
-        return DraftCharge(device.name if device and gpu.total else "none", gpu, ram)
-
-    def _no_host_stage(self) -> drafting.Verdict:
-        host = self.pool.host
-        why = "no usable GPU" if not host.gpus else "no room for a layer"
-        return drafting.Verdict(
-            "no_host_stage", f"{host.host} holds no layers of the target ({why}), so the draft would not run beside it"
-        )
-
-    def _no_room(self, charge: DraftCharge, layout: Layout) -> drafting.Verdict:
-        at = "CPU" if charge.device == "none" else charge.device
-        need = charge.ram.total if charge.device == "none" else charge.gpu.total
-        left = next(
-            (
-                stage["memory"]["left_bytes"]
-                for stage in stages(layout)
-                if stage["host"] == layout.server.host and stage["device"] == at
-            ),
-            None,
-        )
-        if left is not None and need <= left:
-            return drafting.Verdict(
-                "no_room",
-                f"the draft would fit, but {layout.server.host} has no room for the target's buffers "
-                f"to check {self.request.draft_max} tokens at once: lower relay_draft_max",
-            )
-        have = "an unknown amount" if left is None else mib(max(left, 0))
-        moved = "" if self.request.draft_reserve else " (relay_draft_reserve is off)"
-        return drafting.Verdict(
-            "no_room", f"the draft needs {mib(need)} on {layout.server.host} {at}, the target leaves {have}{moved}"
-        )
+        return charge_of(self.request, self.draft_ledger, device)
 
 
 def make_plan(request: Request) -> dict[str, Any]:

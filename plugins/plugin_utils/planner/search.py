@@ -3,32 +3,54 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Which consecutive layers go to which of the ordered devices.
 
-Dynamic programming over (device, layers placed so far). The items are the repeating layers 0..N-1 and the output
-as item N. A state keeps the lexicographically least key of (time, devices used, fullest device); time is an integer,
-so equal plans compare as equal and the later parts of the key decide.
+Dynamic programming over (device, items placed so far). The items are the repeating layers 0..N-1 and the output as
+item N. A state keeps the least of (time, devices used, fullest device); time is an integer, so equal plans compare as
+equal and the later parts decide. Time and devices are added up in one integer, the cost.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Sequence, Tuple
+from typing import Any, Protocol, Sequence, Tuple
+
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.needs import Row
 
 Key = Tuple[int, int, int]
 PARTS_PER_MILLION = 1_000_000
+# A unit of time weighs more than all devices there can be, and with few_devices a device more than all time.
+TIME = 1 << 20
+DEVICE = 1 << 120
+NEVER = 1 << 200
+
+
+class Sizes(Protocol):
+    """What needs.Needs says of a kind of device."""
+
+    nested: bool
+
+    def row(self, first: int) -> Row:
+        """The ranges that begin with item first."""
 
 
 @dataclass(frozen=True)
 class Slot:
-    """A device as the search sees it; ``room`` is by (holds the first item, holds the output)."""
+    """A device as the search sees it.
 
-    memory: tuple[int, ...]
-    room: dict[tuple[bool, bool], int]
+    room: bytes for what needs counts; taken: of capacity, what is used beside that. time: prefix sums over the items.
+    hop: time that its use adds; beside: the same when the device before it is on the same machine. last: items that
+    are placed at most when it is filled. first_only: it holds the first items or none.
+    """
+
+    needs: Sizes
+    room: int
+    taken: int
     capacity: int
-    time: tuple[int, ...]
+    time: Sequence[int]
     hop: int
+    beside: int
+    machine: str
+    last: int
     first_only: bool = False
-    may_hold_output: bool = True
-    output_alone: bool = True
 
 
 @dataclass(frozen=True)
@@ -42,70 +64,146 @@ class Segment:
 
 @dataclass(frozen=True)
 class Found:
-    """A feasible placement and its key."""
+    """A feasible placement; key is (time, devices, fullest device in millionths)."""
 
     segments: tuple[Segment, ...]
     key: Key
 
 
-def _prefix(values: Sequence[int]) -> list[int]:
-    sums = [0]
-    for value in values:
-        sums.append(sums[-1] + value)
-    return sums
+class _States:
+    """By items placed: least cost, fullest device of it, and its segments from the last to the first."""
+
+    def __init__(self, n_items: int) -> None:
+        self.cost = [NEVER] * (n_items + 1)
+        self.full = [0] * (n_items + 1)
+        self.path: list[Any] = [None] * (n_items + 1)
 
 
 def search(
-    slots: Sequence[Slot], n_items: int, first_required: bool = False, few_devices: bool = False
+    slots: Sequence[Slot], n_items: int, limit: int, first_required: bool = False, few_devices: bool = False
 ) -> Found | None:
-    """The best placement of n_items on the slots in their order, or None.
+    """The best placement of n_items on at most ``limit`` of the slots, in their order, or None.
 
     first_required: the first slot must be used. few_devices: the number of devices weighs more than time.
     """
-    best: list[Key | None] = [None] * (n_items + 1)
-    best[0] = (0, 0, 0)
-    trail: list[list[int]] = []
-    for index, slot in enumerate(slots):
-        came_from = [-1] * (n_items + 1)
-        reached: list[Key | None] = [None] * (n_items + 1) if (index == 0 and first_required) else list(best)
-        memory, time = _prefix(slot.memory), _prefix(slot.time)
-        for first in range(1 if slot.first_only else n_items):
-            before = best[first]
-            if before is None:
-                continue
-            base_memory, base_time = memory[first], time[first]
-            inner_room, last_room = slot.room[(first == 0, False)], slot.room[(first == 0, True)]
-            widest = max(inner_room, last_room)
-            for end in range(first + 1, n_items + 1):
-                need = memory[end] - base_memory
-                if need > widest:
-                    break
-                last = end == n_items
-                room = last_room if last else inner_room
-                if need > room:
-                    continue
-                if last and not (slot.may_hold_output and (slot.output_alone or end - first > 1)):
-                    continue
-                spent = time[end] - base_time + slot.hop
-                used = (need + slot.capacity - room) * PARTS_PER_MILLION // slot.capacity
-                if few_devices:
-                    key = (before[0] + 1, before[1] + spent, max(before[2], used))
-                else:
-                    key = (before[0] + spent, before[1] + 1, max(before[2], used))
-                known = reached[end]
-                if known is None or key < known:
-                    reached[end] = key
-                    came_from[end] = first
-        best = reached
-        trail.append(came_from)
-    final = best[n_items]
-    if final is None:
+    far = reach(slots, n_items, limit, first_required)
+    if far is None and all(slot.needs.nested for slot in slots):
         return None
+    found = _search(slots, n_items, None, first_required, few_devices)
+    # Counting the devices makes as many times more states, and mostly the best uses few.
+    if found is None or len(found.segments) <= limit:
+        return found
+    return None if few_devices else _search(slots, n_items, limit, first_required, few_devices)
+
+
+def feasible(slots: Sequence[Slot], n_items: int, limit: int, first_required: bool = False) -> bool:
+    """Whether search() finds anything; much quicker."""
+    if reach(slots, n_items, limit, first_required):
+        return True
+    if all(slot.needs.nested for slot in slots):
+        return False
+    return search(slots, n_items, limit, first_required) is not None
+
+
+def reach(slots: Sequence[Slot], n_items: int, limit: int, first_required: bool = False) -> tuple[Segment, ...] | None:
+    """A feasible placement on few devices, each filled as far as it goes.
+
+    If there is none there may be one all the same, unless all needs are nested.
+    """
+    far = [0] + [-1] * limit
+    path: list[Any] = [None] * (limit + 1)
+    for index, slot in enumerate(slots):
+        required = first_required and index == 0
+        for count in range(limit - 1, -1, -1):
+            first = far[count]
+            if first < 0 or first >= slot.last or (slot.first_only and first):
+                continue
+            row = slot.needs.row(first)
+            end = min(first + row.longest(slot.room), slot.last)
+            while end > first and row.sizes[end - first - 1] > slot.room:
+                end -= 1
+            if end > far[count + 1] and end > first:
+                far[count + 1] = end
+                path[count + 1] = ((index, first, end), path[count])
+                if end == n_items:
+                    return _segments(path[count + 1])
+        if required:
+            far[0] = -1
+    return None
+
+
+def _segments(path: Any) -> tuple[Segment, ...]:
     segments: list[Segment] = []
-    end = n_items
-    for index in range(len(slots) - 1, -1, -1):
-        first = trail[index][end]
-        if first >= 0:
-            segments.append(Segment(index, first, end))
-            end = first
-    return Found(tuple(reversed(segments)), final)
+    while path:
+        segment, path = path
+        segments.append(Segment(*segment))
+    return tuple(reversed(segments))
+
+
+def _search(
+    slots: Sequence[Slot], n_items: int, limit: int | None, first_required: bool, few_devices: bool
+) -> Found | None:
+    """With a limit, the states are kept by the number of devices used as well."""
+    levels = 1 if limit is None else limit + 1
+    sources = [0] if limit is None else list(range(limit - 1, -1, -1))
+    step = 0 if limit is None else 1
+    each = 1 + (DEVICE if few_devices else 0)
+    anywhere = [_States(n_items) for _level in range(levels)]
+    anywhere[0].cost[0] = 0
+    here = [_States(n_items) for _level in range(levels)]
+    for index, slot in enumerate(slots):
+        if index and slot.machine != slots[index - 1].machine:
+            here = [_States(n_items) for _level in range(levels)]
+        # Where the device before is matters only if this or the next one would be cheaper beside it.
+        neighbour = index + 1 < len(slots) and slots[index + 1].machine == slot.machine
+        for level in sources:
+            before, then = (anywhere[level], here[level]), (anywhere[level + step], here[level + step])
+            _extend(slot, index, before, then, each, neighbour)
+        if first_required and index == 0:
+            anywhere[0].cost[0] = NEVER
+    best = min(anywhere, key=lambda states: (states.cost[n_items], states.full[n_items]))
+    cost = best.cost[n_items]
+    if cost >= NEVER:
+        return None
+    segments = _segments(best.path[n_items])
+    return Found(segments, ((cost % DEVICE) // TIME, len(segments), best.full[n_items]))
+
+
+def _extend(
+    slot: Slot,
+    index: int,
+    before: tuple[_States, _States],
+    then: tuple[_States, _States],
+    each: int,
+    neighbour: bool,
+) -> None:
+    """Place more items on the slot; from the last ones on, so that nothing is placed on it twice.
+
+    before, then: the states wherever the last device is, and those where it is on the machine of the slot.
+    """
+    (anywhere, here), (anywhere_then, here_then) = before, then
+    hop, beside = slot.hop * TIME + each, slot.beside * TIME + each
+    costs, fulls, paths = anywhere_then.cost, anywhere_then.full, anywhere_then.path
+    room, taken, capacity, time, last = slot.room, slot.taken, slot.capacity, slot.time, slot.last
+    for first in (0,) if slot.first_only else range(last - 1, -1, -1):
+        base, full, path = anywhere.cost[first] + hop, anywhere.full[first], anywhere.path[first]
+        if (here.cost[first] + beside, here.full[first]) < (base, full):
+            base, full, path = here.cost[first] + beside, here.full[first], here.path[first]
+        if base >= NEVER:
+            continue
+        row = slot.needs.row(first)
+        sizes, top = row.sizes, min(first + row.longest(room), last)
+        base -= time[first] * TIME
+        for end in range(first + 1, top + 1):
+            cost = base + time[end] * TIME
+            if cost > costs[end] and not (neighbour and cost <= here_then.cost[end]):
+                continue
+            size = sizes[end - first - 1]
+            if size > room:
+                continue
+            used = max(full, (size + taken) * PARTS_PER_MILLION // capacity)
+            if cost < costs[end] or (cost == costs[end] and used < fulls[end]):
+                costs[end], fulls[end], paths[end] = cost, used, ((index, first, end), path)
+            if neighbour and (cost, used) < (here_then.cost[end], here_then.full[end]):
+                here_then.cost[end], here_then.full[end] = cost, used
+                here_then.path[end] = ((index, first, end), path)

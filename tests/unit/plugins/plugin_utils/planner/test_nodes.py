@@ -148,15 +148,12 @@ def test_memory_is_shared_within_the_set_only():
     ]
 
 
-def test_only_the_set_that_is_used_can_have_too_many():
+def test_a_machine_offers_more_gpus_than_llama_cpp_takes():
+    """Which of them are used is for the plan to say, which knows how fast they are."""
     many = [gpu(i, f"CUDA{i}", 1000 + i, f"u{i}") for i in range(17)]
     member, refused = made([*many, gpu(0, "ROCm0", 600, "r")])
-    assert len(member.gpus) == 15
-    assert [(entry["device"], entry["reason"]) for entry in refused] == [
-        ("ROCm0", "other_visible_devices"),
-        ("CUDA0", "too_many_devices"),
-        ("CUDA1", "too_many_devices"),
-    ]
+    assert len(member.gpus) == 17
+    assert [(entry["device"], entry["reason"]) for entry in refused] == [("ROCm0", "other_visible_devices")]
 
 
 # -- the build ---------------------------------------------------------------------------------------------------

@@ -1,0 +1,61 @@
+# Copyright (c) 2026, relay.pool contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The layers over several machines: the fastest layout of a pool, with the output on the host where it can be."""
+
+from __future__ import annotations
+
+from typing import Sequence
+
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.arrangement import Arrangement
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.candidates import FEW, candidates
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.devices import Device
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.layout import DraftCharge, Layout
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.pool import Pool
+
+
+def best_sharded(
+    arrangement: Arrangement,
+    pool: Pool,
+    allow_cpu: bool,
+    charge: DraftCharge | None = None,
+    host_layers: bool = False,
+    few: int = FEW,
+) -> Layout | None:
+    """The best layout of the pool, or None; host_layers: the host must hold a layer, for a draft beside it."""
+    if _too_small(arrangement, pool, allow_cpu):
+        return None
+    compared = candidates(arrangement, pool.rpc, few)
+
+    def best(remote: Sequence[Device], output_anywhere: bool) -> Layout | None:
+        return arrangement.best(
+            pool.host,
+            remote,
+            draft=charge,
+            allow_cpu=allow_cpu,
+            host_layers=host_layers,
+            output_anywhere=output_anywhere,
+        )
+
+    for output_anywhere in (False, True) if pool.host.gpus else (False,):
+        layout = best(compared, output_anywhere)
+        if layout is None and len(compared) < len(pool.rpc):
+            # Layers are no liquid: other devices may hold them where these cannot.
+            others = arrangement.filled(pool.host, pool.rpc, charge, allow_cpu, host_layers, output_anywhere)
+            wanted = {*compared, *others}
+            layout = best([device for device in pool.rpc if device in wanted], output_anywhere) if others else None
+        if layout:
+            return layout
+    return None
+
+
+def sharded_exists(arrangement: Arrangement, pool: Pool, allow_cpu: bool) -> bool:
+    """Whether there is any without a draft."""
+    return not _too_small(arrangement, pool, allow_cpu) and arrangement.feasible(pool.host, pool.rpc, allow_cpu)
+
+
+def _too_small(arrangement: Arrangement, pool: Pool, allow_cpu: bool) -> bool:
+    """Whether the largest devices together are smaller than the model."""
+    ram = pool.host.ram if allow_cpu and not pool.host.gpus else None
+    most = pool.most_bytes + (ram.usable_bytes if ram else 0)
+    return most < arrangement.needs(False, False).held()
