@@ -1,0 +1,282 @@
+# Copyright (c) 2026, relay.pool contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The best plan of a small pool, found by trying every placement: what the planner must agree with.
+
+Nothing here is shared with the planner but the ledger's numbers and what a hop costs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, NamedTuple
+
+from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import Ledger, model_ledger, whole_model
+from ansible_collections.relay.pool.plugins.plugin_utils.memory.shape import model_shape
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.devices import Device
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.speed import hop_seconds
+
+RAM_RESERVE, GPU_RESERVE = 256 << 20, 512 << 20
+DESKTOP = 50 * 10**9
+# Sums of floats that are equal but for their order are so when rounded to these.
+PICO = 10**12
+
+
+class Memory(NamedTuple):
+    """A device: bytes that may be used, bytes per second, and the link to it."""
+
+    host: str
+    name: str
+    usable: int
+    speed: int | None
+    shared: bool
+    link: dict[str, Any]
+
+
+class Best(NamedTuple):
+    """kind, host, devices and seconds of the best plan; the seconds are those of one token."""
+
+    kind: str
+    host: str
+    devices: int
+    seconds: float
+    drafts: bool
+
+
+class Brute:
+    """A request, asked by trying everything."""
+
+    def __init__(self, request: Request, limit: int = 15) -> None:
+        self.request, self.limit = request, limit
+        self.names = [request.host, *request.workers]
+        links = {link["name"]: link for link in reversed(request.nodes[request.host].get("links") or [])}
+        self.gpus: dict[str, list[Memory]] = {}
+        self.ram: dict[str, Memory | None] = {}
+        for name in self.names:
+            node, link = request.nodes[name], links.get(name) or {}
+            reserve = request.reserve_bytes
+            self.gpus[name] = [
+                Memory(
+                    name,
+                    gpu["device"],
+                    max(gpu["memory_free_bytes"] - (GPU_RESERVE if reserve is None else reserve), 0),
+                    gpu["bandwidth_bytes_per_second"],
+                    bool(gpu.get("unified_memory")),
+                    link,
+                )
+                for gpu in node["gpus"]
+            ]
+            memory = node["memory"]
+            free = memory["available_bytes"]
+            self.ram[name] = None
+            if free is not None:
+                usable = max(free - (RAM_RESERVE if reserve is None else reserve), 0)
+                self.ram[name] = Memory(name, "CPU", usable, memory["bandwidth_bytes_per_second"], False, link)
+        holders = [device for name in self.names for device in self.holders(name)]
+        known = [device.speed for device in holders if device.speed]
+        self.unknown_speed = sum(known) // len(known) if known else DESKTOP
+        self.plain = model_ledger(request.model, request.target_spec(False))
+        self.drafting = model_ledger(request.model, request.target_spec(True))
+
+    def holders(self, name: str) -> list[Memory]:
+        """The devices of a machine that may hold layers."""
+        ram = self.ram[name]
+        return self.gpus[name] or ([ram] if ram and self.request.allow_cpu else [])
+
+    # -- one device ----------------------------------------------------------------------------------------------
+
+    def seconds(self, ledger: Ledger, device: Memory, first: int, end: int) -> float:
+        """Time to read items first..end-1."""
+        size = sum(ledger.reads[first : min(end, ledger.n_layer)])
+        size += ledger.output_weights(False) if end > ledger.n_layer else 0
+        return size / (device.speed or self.unknown_speed)
+
+    def hop(self, ledger: Ledger, device: Memory, before: Memory | None) -> float:
+        """Time on the network; between two devices of one machine the activations stay there."""
+        linked = Device(
+            device.host, device.name, 0, 0, rtt_seconds=device.link.get("rtt_seconds"),
+            speed_mbps=device.link.get("speed_mbps") or None,
+        )  # fmt: skip
+        beside = before is not None and before.host == device.host
+        return hop_seconds(linked, 0 if beside else ledger.shape.n_embd)
+
+    def fits(self, ledger: Ledger, device: Memory, first: int, end: int, pipelined: bool, beside: int) -> bool:
+        """Whether items first..end-1 and so many bytes beside them fit."""
+        last, gpu = min(end, ledger.n_layer), device.name != "CPU"
+        need = sum(ledger.weights[first:last]) + sum(ledger.kv[first:last]) + sum(ledger.recurrent[first:last])
+        need += sum(ledger.weights_pad[first:last]) if gpu else 0
+        need += ledger.output_weights(gpu) if end > ledger.n_layer else 0
+        need += ledger.device_bytes(first == 0, pipelined, end > ledger.n_layer, (first, last), gpu)
+        return need + ledger.per_device + beside <= device.usable
+
+    # -- all splits ----------------------------------------------------------------------------------------------
+
+    def splits(
+        self,
+        ledger: Ledger,
+        devices: list[Memory],
+        server: str,
+        pipelined: bool,
+        charge: Any,
+        first: int,
+        most: int,
+        abroad: int,
+    ) -> Iterator[tuple[float, tuple[tuple[Memory, int, int], ...]]]:
+        """(seconds, segments) of every feasible split of the items from first on over at most so many devices.
+
+        abroad: items that are placed at most when the last device of another machine is filled.
+        """  # fmt: skip
+        n_items = ledger.n_layer + 1
+        known: dict[tuple[int, int, int], bool] = {}
+
+        def fit(place: int, start: int, end: int) -> bool:
+            key = (place, start, end)
+            if key not in known:
+                device = devices[place]
+                beside = 0
+                if device.host == server:
+                    beside += charge[0].total if charge and charge[2] == device.name else 0
+                    if device.shared:
+                        beside += (
+                            ledger.input + ledger.host_bytes(False, pipelined) + (charge[1].total if charge else 0)
+                        )
+                known[key] = self.fits(ledger, device, start, end, pipelined, beside)
+            return known[key]
+
+        def go(place: int, start: int, seconds: float, chosen: tuple) -> Iterator[tuple[float, tuple]]:
+            if start == n_items:
+                yield seconds, chosen
+                return
+            if len(chosen) == most:
+                return
+            for following in range(place, len(devices)):
+                device = devices[following]
+                remote = device.host != server
+                hop = self.hop(ledger, device, chosen[-1][0] if chosen else None) if remote else 0
+                for end in range(start + 1, (abroad if remote else n_items) + 1):
+                    if fit(following, start, end):
+                        time = seconds + hop + self.seconds(ledger, device, start, end)
+                        yield from go(following + 1, end, time, (*chosen, (device, start, end)))
+
+        return go(0, first, 0.0, ())
+
+    def ram_holds(self, ledger: Ledger, server: str, pipelined: bool, charge: Any) -> bool:
+        """Whether what always lies in the server's RAM fits there; unknown RAM is trusted."""
+        ram = self.ram[server]
+        need = ledger.input + ledger.host_bytes(False, pipelined) + (charge[1].total if charge else 0)
+        return ram is None or need <= ram.usable
+
+    def offloaded(
+        self, ledger: Ledger, devices: list[Memory], server: str, charge: Any, abroad: int
+    ) -> Iterator[tuple[float, tuple]]:
+        """Everything on devices: one of them, or a pipeline of several."""
+        for pipelined in (False, True):
+            if self.ram_holds(ledger, server, pipelined, charge):
+                most = self.limit if pipelined else 1
+                for seconds, chosen in self.splits(ledger, devices, server, pipelined, charge, 0, most, abroad):
+                    if (len(chosen) > 1) == pipelined:
+                        yield seconds, chosen
+
+    # -- replica and sharded -------------------------------------------------------------------------------------
+
+    def replica(self, ledger: Ledger, name: str, charge: Any) -> tuple[int, float] | None:
+        """(devices, seconds) of the best replica on a machine."""
+        gpus, ram = self.gpus[name], self.ram[name]
+        if gpus:
+            found = self.offloaded(ledger, gpus, name, charge, 0)
+            return min(((len(chosen), seconds) for seconds, chosen in found), default=None)
+        if not self.request.allow_cpu or ram is None:
+            return None
+        need = ledger.input + sum(ledger.weights) + ledger.per_device + ledger.output_weights(False, on_cpu=True)
+        need += sum(ledger.kv) + sum(ledger.recurrent) + ledger.host_bytes(True, False, True)
+        need += charge[1].total if charge else 0
+        return (1, self.seconds(ledger, ram, 0, ledger.n_layer + 1)) if need <= ram.usable else None
+
+    def sharded(self, ledger: Ledger, charge: Any, host_layers: bool) -> tuple[float, int, int] | None:
+        """(seconds, devices, layers on the host) of the best split over the pool."""
+        host = self.request.host
+        local = self.gpus[host]
+        remote = [device for name in self.request.workers for device in self.holders(name)]
+        n_layer = ledger.n_layer
+        limits = [n_layer - 1] if local and host_layers else [n_layer, n_layer + 1] if local else [n_layer + 1]
+        for abroad in limits:
+            found = []
+            if local or not host_layers:
+                for seconds, chosen in self.offloaded(ledger, [*remote, *local], host, charge, abroad):
+                    layers = sum(min(end, n_layer) - first for device, first, end in chosen if device.host == host)
+                    found.append((seconds, len(chosen), layers))
+            ram = self.ram[host]
+            if not local and ram and self.request.allow_cpu:
+                for on_cpu in range(1, n_layer + 1):
+                    need = ledger.input + sum(ledger.weights[:on_cpu]) + ledger.per_device
+                    need += sum(ledger.kv[:on_cpu]) + sum(ledger.recurrent[:on_cpu]) + ledger.host_bytes(True, False)
+                    if need + (charge[1].total if charge else 0) > ram.usable:
+                        break
+                    start = self.seconds(ledger, ram, 0, on_cpu)
+                    splits = self.splits(ledger, remote, host, False, charge, on_cpu, self.limit, n_layer + 1)
+                    found += [(start + seconds, len(chosen) + 1, on_cpu) for seconds, chosen in splits]
+            if found:
+                return min(found, key=lambda split: (round(split[0] * PICO), *split[1:]))
+        return None
+
+    # -- the draft -----------------------------------------------------------------------------------------------
+
+    def charge(self, server: str) -> Any:
+        """(bytes on the GPU, bytes in RAM, which GPU) of the draft, or None where it cannot be."""
+        request, gpus, ram = self.request, self.gpus[server], self.ram[server]
+        if not gpus and not request.allow_cpu:
+            return None
+        gpu = max(gpus, key=lambda entry: entry.usable) if gpus and request.draft_device == "auto" else None
+        on_gpu, in_ram = whole_model(model_ledger(request.draft, request.draft_spec()), on_gpu=gpu is not None)
+        if (gpu and on_gpu.total > gpu.usable) or (ram and in_ram.total > ram.usable):
+            return None
+        return on_gpu, in_ram, gpu.name if gpu else "none"
+
+    def drafted(self) -> tuple[float, int, int] | None:
+        """The best split with the draft beside layers of the host."""
+        charge = self.charge(self.request.host)
+        if charge is None:
+            return None
+        best = self.sharded(self.drafting, charge, False)
+        if best is None or not best[2]:
+            best = self.sharded(self.drafting, charge, True)
+        return best if best and best[2] else None
+
+    # -- the plan ------------------------------------------------------------------------------------------------
+
+    def best(self) -> Best | None:
+        """What the planner must find; None when there is no plan."""
+        request = self.request
+        wanted = bool(request.draft) and not model_shape(request.model).hybrid
+        for names in ([request.host], list(request.workers)):
+            found = [
+                (*replica, index, name)
+                for index, name in enumerate(names)
+                if (replica := self.replica(self.plain, name, None))
+            ]
+            if found:
+                count, seconds, _index, name = min(found, key=lambda one: (one[0], round(one[1] * PICO), one[2]))
+                charge = self.charge(name) if wanted and request.draft_scope == "any" else None
+                with_draft = self.replica(self.drafting, name, charge) if charge else None
+                if with_draft:
+                    return Best("replica", name, *with_draft, True)
+                return Best("replica", name, count, seconds, False)
+        plain = self.sharded(self.plain, None, False)
+        drafted = self.drafted() if wanted and request.draft_reserve else None
+        chosen = drafted or plain
+        return chosen and Best("sharded", request.host, chosen[1], chosen[0], bool(drafted))
+
+    def seconds_of(self, plan: dict[str, Any]) -> float:
+        """The time per token of a plan, by its stages."""
+        ledger, total, before = self.plain, 0.0, None
+        for stage in plan["stages"]:
+            if not stage["n_layers"] and not stage["has_output"]:
+                continue
+            known = [*self.gpus[stage["host"]], self.ram[stage["host"]]]
+            device = next(entry for entry in known if entry and entry.name == stage["device"])
+            first, end = stage["first_layer"], stage["first_layer"] + stage["n_layers"] + stage["has_output"]
+            total += self.seconds(ledger, device, first, end)
+            if stage["transport"] == "rpc":
+                total += self.hop(ledger, device, before)
+            before = device
+        return total
