@@ -135,17 +135,17 @@ def random_request(rng: Random, machines: int, gpus: int, layers: tuple[int, int
     n_layer = rng.randint(*layers)
     layer_mib = rng.choice([40, 100, 300])
     model = random_model(rng, n_layer, layer_mib)
-    count = max(rng.randint(1, machines), rng.randint(1, machines))
+    count = rng.randint(min(2, machines) if rng.random() < 0.9 else 1, machines)
     allow_cpu = rng.random() < 0.4
     counts = [rng.randint(0, gpus) for _machine in range(count)]
     if rng.random() < 0.25:
         counts[0] = 0
     devices = max(sum(counts), 1)
     # From a replica on one device to a share of a layer.
-    need = n_layer * layer_mib * rng.choice([0.9, 1.2, 1.6, 2.0]) / rng.randint(devices * 2 // 3 + 1, devices)
+    need = n_layer * layer_mib * rng.choice([1.0, 1.3, 1.7, 2.2]) / rng.randint(devices * 2 // 3 + 1, devices)
     nodes = {}
     for index, here in enumerate(counts):
-        sizes = [max(int(need * rng.uniform(0.3, 1.7)) + rng.choice([0, 0, 150]), 1) for _gpu in range(here)]
+        sizes = [max(int(need * rng.uniform(0.4, 1.6)) + rng.choice([0, 0, 150]), 1) for _gpu in range(here)]
         ram = rng.choice([None, 50, int(need) + 50, int(need) + 250, 1000])
         nodes[f"m{index}"] = random_node(rng, index + 1, sizes, ram, rng.choice([0, 0.5, 1]), 0.1)
     names = list(nodes)

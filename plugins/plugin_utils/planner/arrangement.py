@@ -50,7 +50,10 @@ class Arrangement:
 
     def needs(self, padded: bool, pipelined: bool) -> Needs:
         """Bytes by range of items; see Needs."""
-        return self._needs.setdefault((padded, pipelined), Needs(self.ledger, padded, pipelined))
+        known = self._needs.get((padded, pipelined))
+        if known is None:
+            known = self._needs[padded, pipelined] = Needs(self.ledger, padded, pipelined)
+        return known
 
     @cached_property
     def _host_needs(self) -> HostNeeds:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from heapq import nlargest
 from typing import Iterable, Sequence
 
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
@@ -144,6 +145,15 @@ def too_many(devices: Sequence[Device], used: Iterable[Device]) -> list[Refusal]
         )
         for device in sorted(unused, key=lambda device: device.usable_bytes)[:surplus]
     ]
+
+
+def only_the_largest(host: str, devices: Sequence[Device]) -> list[Refusal]:
+    """One for all devices that cannot be used together, where no choice of them is large enough."""
+    if len(devices) <= MAX_DEVICES:
+        return []
+    most = sum(nlargest(MAX_DEVICES, (device.usable_bytes for device in devices)))
+    message = f"llama.cpp takes {MAX_DEVICES} of the {len(devices)} devices, and the largest have {mib(most)} together"
+    return [refusal(host, None, "too_many_devices", message)]
 
 
 def require_devices(

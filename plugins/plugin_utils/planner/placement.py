@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 from functools import cached_property
-from heapq import nlargest
 from typing import Any, Collection, Mapping, NamedTuple
 
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
@@ -21,7 +20,12 @@ from ansible_collections.relay.pool.plugins.plugin_utils.planner.charge import (
     no_host_stage,
     no_room,
 )
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.devices import Device, Machine, too_many
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.devices import (
+    Device,
+    Machine,
+    only_the_largest,
+    too_many,
+)
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.infeasible import explain
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.layout import DraftCharge, Layout, stages
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.members import (
@@ -35,7 +39,6 @@ from ansible_collections.relay.pool.plugins.plugin_utils.planner.render import r
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.replica import best_replica, replica_exists, replica_on
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.sharded import best_sharded, sharded_exists
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.split import MAX_DEVICES
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import (
     UNREADABLE,
     deciding_gpus,
@@ -144,8 +147,7 @@ class Planner:
         chosen = self._sharded()
         devices = (*self.pool.rpc, *self.pool.host.gpus)
         if chosen is None:
-            largest = nlargest(MAX_DEVICES, devices, key=lambda device: device.usable_bytes)
-            self.refused += too_many(devices, largest)
+            self.refused += only_the_largest(self.request.host, devices)
             raise PoolError(explain(self))
         self.refused += too_many(devices, chosen.layout.devices)
         return chosen

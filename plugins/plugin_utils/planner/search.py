@@ -110,24 +110,29 @@ def reach(slots: Sequence[Slot], n_items: int, limit: int, first_required: bool 
 
     If there is none there may be one all the same, unless all needs are nested.
     """
-    far = [0] + [-1] * limit
-    path: list[Any] = [None] * (limit + 1)
+    far = [0]
+    path: list[Any] = [None]
     for index, slot in enumerate(slots):
-        required = first_required and index == 0
-        for count in range(limit - 1, -1, -1):
+        needs, room = slot.needs, slot.room
+        for count in range(min(len(far), limit) - 1, -1, -1):
             first = far[count]
             if first < 0 or first >= slot.last or (slot.first_only and first):
                 continue
-            row = slot.needs.row(first)
-            end = min(first + row.longest(slot.room), slot.last)
-            while end > first and row.sizes[end - first - 1] > slot.room:
-                end -= 1
-            if end > far[count + 1] and end > first:
+            end = min(first + needs.row(first).longest(room), slot.last)
+            if end <= (far[count + 1] if count + 1 < len(far) else first):
+                continue
+            # Where sizes do not rise, the last that fits may be cut off.
+            sizes = needs.row(first).sizes
+            end = next((at for at in range(end, first, -1) if sizes[at - first - 1] <= room), first)
+            if count + 1 == len(far):
+                far.append(-1)
+                path.append(None)
+            if end > max(far[count + 1], first):
                 far[count + 1] = end
                 path[count + 1] = ((index, first, end), path[count])
                 if end == n_items:
                     return _segments(path[count + 1])
-        if required:
+        if first_required and index == 0:
             far[0] = -1
     return None
 
