@@ -85,15 +85,17 @@ def host_bytes(shape: ModelShape, batch: Batch, layers: bool, pipelined: bool, o
     return kept + body + rows + MARGIN
 
 
-def range_kinds(shape: ModelShape, batch: Batch) -> Callable[[int, int], Any]:
+def range_kinds(shape: ModelShape, batch: Batch) -> Callable[[int, int], Any] | None:
     """A function of a range of layers, first..last-1: equal results mean compute buffers of one size on a device.
 
-    Everything else that device_bytes() asks for must be equal as well.
+    Everything else that device_bytes() asks for must be equal as well. None: the layers make no difference at all.
     """
     if any(shape.recurrent):
         return scan.range_kinds(shape)
     windows = list(accumulate(shape.windowed, initial=0)) if batch.window_cells else None
     sized, crossing = bool(shape.wiring.sparse), bool(shape.wiring.per_layer)
+    if not (windows or sized or crossing):
+        return None
 
     def kind(first: int, last: int) -> Any:
         count = last - first

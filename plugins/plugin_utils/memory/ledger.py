@@ -81,15 +81,21 @@ class Ledger:
         self, first: bool, pipelined: bool, output: bool, layers: tuple[int, int] | None = None, gpu: bool = False
     ) -> int:
         """Compute buffer of a device; layers: its first one and the one after its last, where they are known."""
-        key = (first, pipelined, output, self._kind(*layers) if layers else None, gpu)
+        kind = self._range_kinds(*layers) if layers and self._range_kinds else layers is None
+        key = (first, pipelined, output, kind, gpu)
         size = self._device_sizes.get(key)
         if size is None:
             size = compute.device_bytes(self.shape, self.batch, first, pipelined, output, layers, gpu)
             self._device_sizes[key] = size
         return size
 
+    @property
+    def layers_alike(self) -> bool:
+        """Whether a compute buffer is the same for all layers, but for the first and the output."""
+        return self._range_kinds is None
+
     @cached_property
-    def _kind(self) -> Callable[[int, int], Any]:
+    def _range_kinds(self) -> Callable[[int, int], Any] | None:
         return compute.range_kinds(self.shape, self.batch)
 
     @cached_property

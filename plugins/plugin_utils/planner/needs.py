@@ -87,9 +87,13 @@ class Needs:
         return self._held[end] - self._held[first] + ledger.per_device + compute
 
     def _row(self, first: int) -> Row:
-        sizes = [self._size(first, end) for end in range(first + 1, len(self._held))]
+        if self._ledger.layers_alike and first < self._ledger.n_layer:
+            beside = self._size(first, first + 1) - self._held[first + 1]
+            sizes = [held + beside for held in self._held[first + 1 : -1]] + [self._size(first, len(self._held) - 1)]
+        else:
+            sizes = [self._size(first, end) for end in range(first + 1, len(self._held))]
         floor = list(accumulate(reversed(sizes), min))[::-1]
-        return Row(sizes, floor, sizes == floor)
+        return Row(sizes, sizes if sizes == floor else floor, sizes == floor)
 
 
 class HostNeeds:
