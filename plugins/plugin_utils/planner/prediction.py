@@ -123,6 +123,10 @@ class Drafting:
         """The rate of rounds of n_draft drafted tokens."""
         return expected_tokens(acceptance, n_draft) / self.round_seconds(n_draft)
 
+    def gain(self, n_draft: int, acceptance: float = ASSUMED_ACCEPTANCE) -> float:
+        """The rate with the draft, in times of that without."""
+        return expected_tokens(acceptance, n_draft) / self.relative_cost(n_draft)
+
     def break_even(self, n_draft: int) -> float | None:
         """The least acceptance with which the draft wins, None when it wins with none."""
         cost = self.relative_cost(n_draft)
