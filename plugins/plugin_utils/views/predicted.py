@@ -16,7 +16,7 @@ def lines(plan: Mapping[str, Any]) -> list[str]:
         reason = found.get("reason")
         return [f"not estimated: {reason}"] if reason else []
     network = found.get("network_seconds")
-    per_token = f", {1000 * network:.3g} of {1000 / rate:.3g} ms per token on the network" if network else ""
+    per_token = f" ({1000 * network:.3g} of {1000 / rate:.3g} ms on the network)" if network else ""
     sentences = [f"estimate: at most about {rate:g} tokens/s without a draft{per_token}"]
     n_draft, reason = found.get("draft_tokens"), found.get("draft_reason")
     if not n_draft:
@@ -25,9 +25,9 @@ def lines(plan: Mapping[str, Any]) -> list[str]:
     if drafted is None:
         return [*sentences, f"with the draft not estimated: {reason}"]
     even = found.get("break_even_acceptance")
-    pays = f"it never pays, as {reason}" if even is None else f"it pays above {even:g}"
+    pays = f"it never pays, as {reason}" if even is None else f"it pays above {even:.1%}"
     return [
         *sentences,
-        f"estimate: about {drafted:g} tokens/s with {n_draft} drafted per round if {found['assumed_acceptance']:.0%} "
-        f"of them are accepted one after another; {pays}",
+        f"estimate: about {drafted:g} tokens/s with {n_draft} drafted per round, each accepted with a chance of "
+        f"{found['assumed_acceptance']:.0%}; {pays}",
     ]

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import make_plan
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.prediction import Drafting, expected_tokens
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.speed import hop_seconds
+from ansible_collections.relay.pool.plugins.plugin_utils.views import predicted
 from ansible_collections.relay.pool.plugins.plugin_utils.views.table import plan_table
 
 MIB = 1024 * 1024
@@ -359,15 +361,18 @@ def test_figures_that_are_missing_are_made_again(ask, pool, small):
 def test_the_table_has_a_line_for_each_rate(ask, pool, small):
     plan = make_plan(ask(*pool(), **small))
     figures = plan["predicted"]
-    text = " ".join(line.strip() for line in plan_table(plan).splitlines())
     rate = figures["tokens_per_second"]
-    assert (
-        f"speed    estimate: at most about {rate:g} tokens/s without a draft, "
-        f"{figures['network_seconds'] * 1000:.3g} of {1000 / rate:.3g} ms per token on the network "
-        "speed    estimate: about "
-        f"{figures['with_draft_tokens_per_second']:g} tokens/s with 16 drafted per round if 70% of them are accepted "
-        f"one after another; it pays above {figures['break_even_acceptance']:g} "
-    ) in text
+    assert predicted.lines(plan) == [
+        f"estimate: at most about {rate:g} tokens/s without a draft "
+        f"({figures['network_seconds'] * 1000:.3g} of {1000 / rate:.3g} ms on the network)",
+        f"estimate: about {figures['with_draft_tokens_per_second']:g} tokens/s with 16 drafted per round, each "
+        f"accepted with a chance of 70%; it pays above {figures['break_even_acceptance']:.1%}",
+    ]
+    text = " ".join(plan_table(plan).split())
+    assert all(f"speed {line} " in text for line in predicted.lines(plan))
+    never = {**figures, "break_even_acceptance": None, "draft_reason": "it is slow"}
+    assert predicted.lines({"predicted": never})[1].endswith("; it never pays, as it is slow")
+    assert predicted.lines({}) == predicted.lines({"predicted": None}) == []
     assert "speed" not in plan_table({**plan, "predicted": {}})
 
 
@@ -382,3 +387,55 @@ def test_rounds_do_not_shrink_as_more_is_drafted(ask, pool, small, world):
     costs = [rounds.relative_cost(n_draft) for n_draft in range(1, 40)]
     assert costs == sorted(costs)
     assert costs[0] > 1
+
+
+# -- the documentation -------------------------------------------------------------------------------------------
+
+PAGE = Path(__file__).parents[5] / "docs" / "predictions.md"
+
+
+def test_the_worked_example_of_the_documentation(ask, world):
+    heads = {"attention.head_count": 64, "attention.head_count_kv": 8}
+    target = world.gguf(
+        n_layer=80,
+        layer_mib=480,
+        embd_mib=800,
+        output_mib=800,
+        embedding_length=8192,
+        feed_forward_length=28672,
+        **heads,
+    )
+    draft = world.gguf("/models/draft.gguf", n_layer=16, layer_mib=45, embd_mib=200, output_mib=200)
+    nodes = [world.node(1, [24000]), world.node(2, [24000])]
+    for node in nodes:
+        node["gpus"][0]["bandwidth_bytes_per_second"] = 936 * GB
+    nodes[0]["links"] = [link("b")]
+    plans = [
+        make_plan(
+            ask(*nodes, model=target, draft=draft, draft_path="/models/draft.gguf", draft_max=n_draft, ctx_size=8192)
+        )
+        for n_draft in (16, 6)
+    ]
+    long, short = (plan["predicted"] for plan in plans)
+    read = (80 * 480 + 800) * MIB / (936 * GB) * 1000
+    step = (16 * 45 + 200) * MIB / (936 * GB) * 1000
+    hop, batch_hop = (0.3 + tokens * 2 * 8192 * FLOAT * 8 / 1e6 for tokens in (1, 17))
+    whole = 17 * step + read + batch_hop
+    said = " ".join(PAGE.read_text().split())
+    for sentence in (
+        f"reading takes {read:.1f} ms, the network {hop:.2f} ms: {long['tokens_per_second']:g} tokens/s.",
+        f"a step of the draft takes {step:.2f} ms.",
+        f"16 steps {16 * step:.1f} ms, the replay {step:.1f} ms, the check {read:.1f} ms and its way "
+        f"{batch_hop:.1f} ms: {whole:.1f} ms.",
+        f"E(0.7, 16) = {expected_tokens(0.7, 16):.2f} tokens, so {long['with_draft_tokens_per_second']:g} tokens/s.",
+        f"takes as long as {whole / (read + hop):.2f} tokens without the draft, which it gives above an acceptance of "
+        f"{long['break_even_acceptance']:.1%}.",
+        f"{short['with_draft_tokens_per_second']:g} tokens/s with `relay_draft_max: 6`, which pays above "
+        f"{short['break_even_acceptance']:.1%}.",
+    ):
+        assert sentence in said, sentence
+    assert plans[0]["advice"] == [
+        "by the estimate relay_draft_max 6 is better than 16 at an acceptance of 70%, which is assumed: 55.5 tokens/s "
+        "instead of 47.1"
+    ]
+    assert plans[1]["advice"] == []
