@@ -289,7 +289,7 @@ plan:
           description: Why both are null, for example because a bandwidth is unknown. Otherwise null.
           type: str
         with_draft_tokens_per_second:
-          description: Rate with the draft. Null if there is none, or if a CPU or a device of unknown bandwidth takes part.
+          description: Rate with the draft. Null if there is none, or if a CPU or an unknown bandwidth takes part.
           type: float
         break_even_acceptance:
           description: The least acceptance, from 0 to 1, at which the draft wins. Null if it never does.
