@@ -20,13 +20,13 @@ QWEN3NEXT = {
 def advice(ask, world):
     """The advice of a plan over a host of 1600 and a worker of 1600 free MiB, both with 500 GB/s."""
 
-    def make(rtt=0.0003, bandwidth=500, draft_mib=10, free=(1600, 1600), **options):
+    def make(rtt=0.0003, bandwidth=500, draft_mib=10, free=(1600, 1600), mbps=1000, **options):
         nodes = []
         for number, room in enumerate(free, 1):
             node = world.node(number, [room])
             node["gpus"][0]["bandwidth_bytes_per_second"] = bandwidth and bandwidth * GB
             nodes.append(node)
-        nodes[0]["links"] = [{"name": "b", "rtt_seconds": rtt, "speed_mbps": 1000, "reason": "no ping"}]
+        nodes[0]["links"] = [{"name": "b", "rtt_seconds": rtt, "speed_mbps": mbps, "reason": "no ping"}]
         if draft_mib:
             options.setdefault("draft_path", "/models/draft.gguf")
             options.setdefault(
@@ -83,6 +83,8 @@ def test_shorter_rounds_that_would_pay_more_are_named(advice):
     )
     # and with it nothing is left to say
     assert advice(draft_max=best, draft_mib=40, rtt=0.0005) == []
+    # one more is nearly as good
+    assert advice(draft_max=best + 1, draft_mib=40, rtt=0.0005) == []
     # where rounds end early nobody knows how long they are
     assert advice(draft_max=16, draft_mib=40, rtt=0.0005, draft_p_min=0.5) == []
     assert [line for line in advice(draft_max=16, draft_mib=40, draft_min=9) if "relay_draft_max 9 " in line]
@@ -109,6 +111,8 @@ def test_a_draft_that_never_pays_is_called_so(advice):
         ({"rtt": 0.05, "bandwidth": None}, ["every token waits 50.1 ms for the network"]),
         ({"rtt": 0.0001}, []),
         ({"rtt": 0.005, "bandwidth": None}, []),
+        ({"rtt": 0.0001, "mbps": 10}, ["every token waits 6.65 of about 8.88 ms for the network"]),
+        ({"rtt": None, "mbps": 10}, ["the round trip from a to b could not be measured: no ping"]),
         ({"rtt": None}, ["the round trip from a to b could not be measured: no ping"]),
         ({"rtt": 0.05, "free": (3000, 1600)}, []),
     ],
@@ -159,3 +163,10 @@ def test_a_quantised_cache_has_its_price(advice, k, v, name):
 
 def test_a_cache_in_ram_is_no_matter_of_gpus(ask):
     assert make_plan(ask([], cache_type_k="q8_0", cache_type_v="q8_0", allow_cpu=True))["advice"] == []
+
+
+def test_a_model_without_a_cache_has_none_to_quantise(advice, world):
+    ssm = {"ssm__conv_kernel": 4, "ssm__state_size": 16, "ssm__time_step_rank": 64, "ssm__inner_size": 2048}
+    heads = {"attention__head_count": 0, "attention__head_count_kv": 0}
+    model = world.gguf(arch="mamba", **ssm, **heads)
+    assert not [line for line in advice(model=model, draft_mib=0, cache_type_k="q8_0") if "q8_0" in line]
