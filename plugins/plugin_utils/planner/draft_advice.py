@@ -13,7 +13,6 @@ from ansible_collections.relay.pool.plugins.plugin_utils.planner.prediction impo
     drafting,
     network_seconds,
     pass_seconds,
-    shares,
     unknown_bandwidth,
 )
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
@@ -104,7 +103,7 @@ def _state(request: Request, layout: Layout) -> list[str]:
 
 def _far(layout: Layout) -> list[str]:
     """That most of a token's time is the network; only of links that were measured."""
-    remote = [share.device for share in shares(layout) if share.remote and share.device]
+    remote = [device for device, _first, _end in layout.segments if device.host != layout.server.host]
     if not remote or any(device.rtt_seconds is None for device in remote):
         return []
     network = network_seconds(layout)

@@ -31,12 +31,16 @@ ACCEPTANCE_STEPS = 1000
 class Share:
     """The layers first..end-1 on a device, and the output; device is None for RAM of unknown size."""
 
-    label: str
+    host: str
     device: Device | None
     first: int
     end: int
     output: bool
-    remote: bool
+
+    @property
+    def label(self) -> str:
+        """Machine and device for messages."""
+        return self.device.label if self.device else f"{self.host} CPU"
 
     @property
     def is_cpu(self) -> bool:
@@ -54,10 +58,10 @@ def shares(layout: Layout) -> list[Share]:
     n_layer, server = layout.ledger.n_layer, layout.server
     found = []
     if layout.cpu_layers or layout.on_cpu:
-        found.append(Share(f"{server.host} CPU", server.ram, 0, layout.cpu_layers, layout.on_cpu, False))
-    for device, first, end in layout.segments:
-        output, remote = end > n_layer, device.host != server.host
-        found.append(Share(device.label, device, first, min(end, n_layer), output, remote))
+        found.append(Share(server.host, server.ram, 0, layout.cpu_layers, layout.on_cpu))
+    found += [
+        Share(device.host, device, first, min(end, n_layer), end > n_layer) for device, first, end in layout.segments
+    ]
     return found
 
 
@@ -77,13 +81,16 @@ def reading_seconds(layout: Layout, tokens: int = 1) -> float:
 
 
 def network_seconds(layout: Layout, tokens: int = 1) -> float:
-    """Seconds that a batch is under way between the machines."""
+    """Seconds that a batch is under way between the machines; from one GPU of a worker to the next it stays there."""
     shape = layout.ledger.shape
-    return sum(
-        hop_seconds(share.device, shape.n_embd, shape.n_vocab if share.output else None, tokens)
-        for share in shares(layout)
-        if share.remote and share.device
-    )
+    hosts = [layout.server.host, *(share.host for share in shares(layout)), layout.server.host]
+    seconds = 0.0
+    for before, share, after in zip(hosts, shares(layout), hosts[2:]):
+        if share.device and share.host != layout.server.host:
+            there = shape.n_embd if before != share.host else 0
+            back = shape.n_embd if after != share.host else 0
+            seconds += hop_seconds(share.device, there, shape.n_vocab if share.output else back, tokens)
+    return seconds
 
 
 def pass_seconds(layout: Layout, tokens: int = 1) -> float:

@@ -104,6 +104,21 @@ def test_a_worse_link_costs_what_it_is_worse(ask, pool, field, worse):
     assert found["predicted"]["tokens_per_second"] == three(1 / (reading(found) + network(1, **{field: worse})))
 
 
+def test_between_gpus_of_one_worker_only_the_round_trip_is_paid(ask, pool, world):
+    host, worker = pool(host=(900, 500), worker=(1100, 400))
+    worker["gpus"].append({**worker["gpus"][0], "index": 1, "device": "CUDA1", "uuid": "second"})
+    found = make_plan(ask(host, worker))
+    used = [(stage["host"], stage["device"]) for stage in found["stages"] if stage["n_layers"] or stage["has_output"]]
+    assert used == [("b", "CUDA0"), ("b", "CUDA1"), ("a", "CUDA0")]
+    assert found["predicted"]["network_seconds"] == three(network(1) + 0.0003)
+    # two workers send everything through the host
+    host["links"].append(link("c"))
+    apart = [{**world.node(n, [1100]), "gpus": [{**worker["gpus"][0], "uuid": str(n)}]} for n in (2, 3)]
+    found = make_plan(ask(host, *apart))
+    assert len(found["workers"]) == 2
+    assert found["predicted"]["network_seconds"] == three(2 * network(1))
+
+
 def test_an_output_on_a_worker_sends_its_logits(ask, pool, world):
     found = make_plan(ask(*pool(host=(None, None), worker=(1300, 400), ram=50 * GB, ram_mib=1000), allow_cpu=True))
     assert [stage["host"] for stage in found["stages"] if stage["has_output"]] == ["b"]
