@@ -68,7 +68,11 @@ def shares(layout: Layout) -> list[Share]:
 def unknown_bandwidth(layout: Layout) -> str | None:
     """A sentence that names the devices whose bandwidth would be needed, or None."""
     missing = [share.label for share in shares(layout) if not (share.device and share.device.bandwidth)]
-    return f"the memory bandwidth of {', '.join(missing)} is unknown" if missing else None
+    return _unknown(*missing) if missing else None
+
+
+def _unknown(*labels: str) -> str:
+    return f"the memory bandwidth of {', '.join(labels)} is unknown, relay_overrides can state it"
 
 
 def reading_seconds(layout: Layout, tokens: int = 1) -> float:
@@ -165,7 +169,7 @@ def drafting(request: Request, layout: Layout) -> tuple[Drafting | None, str | N
     if device is None or request.draft_gpu_layers <= ledger.n_layer:
         return None, "how long a CPU takes for several tokens of the draft at once is not known"
     if not device.bandwidth:
-        return None, f"the memory bandwidth of {device.label} is unknown"
+        return None, _unknown(device.label)
     return Drafting(layout, ledger, device.bandwidth), None
 
 

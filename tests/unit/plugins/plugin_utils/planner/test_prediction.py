@@ -21,6 +21,9 @@ GB = 10**9
 FLOAT = 4
 
 
+UNKNOWN = "the memory bandwidth of {} is unknown, relay_overrides can state it"
+
+
 def link(name, rtt=0.0003, mbps=1000):
     return {"name": name, "rtt_seconds": rtt, "speed_mbps": mbps}
 
@@ -159,10 +162,13 @@ def mixture(world, **keys):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"host": (1600, None)}, "the memory bandwidth of a CUDA0 is unknown"),
-        ({"worker": (1300, None)}, "the memory bandwidth of b CUDA0 is unknown"),
-        ({"host": (1600, None), "worker": (1300, None)}, "the memory bandwidth of b CUDA0, a CUDA0 is unknown"),
-        ({"host": (1600, 0)}, "the memory bandwidth of a CUDA0 is unknown"),
+        ({"host": (1600, None)}, UNKNOWN.format("a CUDA0")),
+        ({"worker": (1300, None)}, UNKNOWN.format("b CUDA0")),
+        (
+            {"host": (1600, None), "worker": (1300, None)},
+            UNKNOWN.format("b CUDA0, a CUDA0"),
+        ),
+        ({"host": (1600, 0)}, UNKNOWN.format("a CUDA0")),
     ],
 )
 def test_an_unknown_bandwidth_is_named(ask, pool, small, change, reason):
@@ -171,9 +177,7 @@ def test_an_unknown_bandwidth_is_named(ask, pool, small, change, reason):
     assert plan["draft"]["enabled"]
     assert (figures["tokens_per_second"], figures["network_seconds"], figures["reason"]) == (None, None, reason)
     assert (figures["with_draft_tokens_per_second"], figures["draft_reason"]) == (None, reason)
-    assert [line for line in plan_table(plan).splitlines() if line.startswith("speed")] == [
-        f"speed    not estimated: {reason}"
-    ]
+    assert f" speed not estimated: {reason} worker " in " ".join(plan_table(plan).split())
 
 
 def test_a_device_without_layers_need_not_be_known(ask, pool, world):
@@ -306,7 +310,7 @@ def test_a_gpu_for_the_draft_alone_counts_with_its_own_bandwidth(ask, pool, smal
     assert plan["draft"]["device"] == "CUDA1"
     assert plan["stages"][-1]["n_layers"] == 0
     assert plan["predicted"]["tokens_per_second"]
-    assert plan["predicted"]["draft_reason"] == "the memory bandwidth of a CUDA1 is unknown"
+    assert plan["predicted"]["draft_reason"] == UNKNOWN.format("a CUDA1")
 
 
 def test_a_hop_is_a_round_trip_and_its_values():
