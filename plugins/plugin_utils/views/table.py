@@ -10,6 +10,7 @@ import textwrap
 from typing import Any, Mapping
 
 from ansible_collections.relay.pool.plugins.plugin_utils.units import MIB, to_mib
+from ansible_collections.relay.pool.plugins.plugin_utils.views import predicted
 
 WIDTH = 100
 COLUMNS = ("weights", "KV", "compute", "draft", "reserve", "free", "left")
@@ -124,9 +125,8 @@ def plan_table(plan: Mapping[str, Any]) -> str:
     else:
         state = "off ({}): {}".format(draft["reason"], draft["message"])
     lines += _wrapped("draft    ", state)
-    speed = (plan.get("predicted") or {}).get("tokens_per_second")
-    if speed is not None:
-        lines.append(f"speed    about {speed:g} tokens/s without a draft, from memory bandwidth alone")
+    for sentence in predicted.lines(plan):
+        lines += _wrapped("speed    ", sentence)
     for worker in plan["workers"]:
         environment = worker.get("environment") or {}
         lines += _command("worker   ", worker["host"], "ggml-rpc-server", worker["args"], environment)
