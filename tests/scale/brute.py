@@ -88,17 +88,22 @@ class Brute:
     def seconds(self, ledger: Ledger, device: Memory, first: int, end: int) -> float:
         """Time to read items first..end-1."""
         size = sum(ledger.reads[first : min(end, ledger.n_layer)])
-        size += ledger.output_weights(False) if end > ledger.n_layer else 0
+        size += ledger.output_reads if end > ledger.n_layer else 0
         return size / (device.speed or self.unknown_speed)
 
-    def hop(self, ledger: Ledger, device: Memory, before: Memory | None) -> float:
+    def hop(self, ledger: Ledger, device: Memory, before: Memory | None, output: bool) -> float:
         """Time on the network; between two devices of one machine the activations stay there."""
         linked = Device(
             device.host, device.name, 0, 0, rtt_seconds=device.link.get("rtt_seconds"),
             speed_mbps=device.link.get("speed_mbps") or None,
         )  # fmt: skip
         beside = before is not None and before.host == device.host
-        return hop_seconds(linked, 0 if beside else ledger.shape.n_embd)
+        hop = hop_seconds(linked, 0 if beside else ledger.shape.n_embd)
+        # From the output's device the logits come back in place of the activations.
+        hop += (
+            hop_seconds(linked, 0, ledger.shape.n_vocab) - hop_seconds(linked, 0, ledger.shape.n_embd) if output else 0
+        )
+        return hop
 
     def fits(self, ledger: Ledger, device: Memory, first: int, end: int, pipelined: bool, beside: int) -> bool:
         """Whether items first..end-1 and so many bytes beside them fit."""
@@ -152,9 +157,10 @@ class Brute:
             for following in range(place, len(devices)):
                 device = devices[following]
                 remote = device.host != server
-                hop = self.hop(ledger, device, chosen[-1][0] if chosen else None) if remote else 0
+                before = chosen[-1][0] if chosen else None
                 for end in range(start + 1, (abroad if remote else n_items) + 1):
                     if fit(following, start, end):
+                        hop = self.hop(ledger, device, before, end == n_items) if remote else 0
                         time = seconds + hop + self.seconds(ledger, device, start, end)
                         yield from go(following + 1, end, time, (*chosen, (device, start, end)))
 
@@ -277,6 +283,6 @@ class Brute:
             first, end = stage["first_layer"], stage["first_layer"] + stage["n_layers"] + stage["has_output"]
             total += self.seconds(ledger, device, first, end)
             if stage["transport"] == "rpc":
-                total += self.hop(ledger, device, before)
+                total += self.hop(ledger, device, before, stage["has_output"])
             before = device
         return total

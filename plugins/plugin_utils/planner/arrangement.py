@@ -62,7 +62,7 @@ class Arrangement:
     @cached_property
     def reads(self) -> tuple[int, ...]:
         """Bytes that a token reads of each item."""
-        return (*self.ledger.reads, self.ledger.output_weights(False))
+        return (*self.ledger.reads, self.ledger.output_reads)
 
     @cached_property
     def read_once(self) -> bool:
@@ -83,9 +83,20 @@ class Arrangement:
             known = self._times[bandwidth] = list(accumulate(ticks, initial=0))
         return known
 
+    def times_abroad(self, device: Device) -> list[int]:
+        """The same, with the way of the logits."""
+        *layers, whole = self.times(device)
+        return [*layers, whole + self.logits(device)]
+
     def hop(self, device: Device) -> int:
         """Ticks that a token needs to and from a device over RPC."""
         return round(hop_seconds(device, self.ledger.shape.n_embd) * TICKS_PER_SECOND)
+
+    def logits(self, device: Device) -> int:
+        """Ticks that are added where a device over RPC sends back logits, and not activations."""
+        shape = self.ledger.shape
+        there_and_back = hop_seconds(device, shape.n_embd, shape.n_vocab)
+        return round(there_and_back * TICKS_PER_SECOND) - self.hop(device)
 
     def beside(self, device: Device) -> int:
         """The same when the device before it is on the same machine, where the activations stay."""
@@ -108,7 +119,7 @@ class Arrangement:
             room=room,
             taken=device.capacity_bytes - room,
             capacity=max(device.capacity_bytes, 1),
-            time=self.times(device),
+            time=self.times_abroad(device) if remote else self.times(device),
             hop=self.hop(device) if remote else 0,
             beside=self.beside(device) if remote else 0,
             machine=device.host,
@@ -208,7 +219,8 @@ class Arrangement:
             need = self.needs(not device.is_cpu, False).size(0, n_items)
             if need > room:
                 continue
-            time = self.times(device)[n_items] + (self.hop(device) if is_remote else 0)
+            time = self.times(device)[n_items]
+            time += self.hop(device) + self.logits(device) if is_remote else 0
             used = (need + device.capacity_bytes - room) * PARTS_PER_MILLION // device.capacity_bytes
             if best is None or (time, 1, used) < best.key:
                 best = Layout(server, self.ledger, 0, ((device, 0, n_items),), False, draft, (time, 1, used))

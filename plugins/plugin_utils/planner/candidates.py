@@ -19,6 +19,8 @@ from ansible_collections.relay.pool.plugins.plugin_utils.planner.devices import 
 
 # So many devices are all compared, which is exact.
 FEW = 48
+# So many devices are tried for the output, the nearest.
+NEAREST = 6
 
 
 class _Offer(NamedTuple):
@@ -30,6 +32,7 @@ class _Offer(NamedTuple):
     time: float
     hop: int
     beside: int
+    logits: int
 
     @property
     def price(self) -> float:
@@ -41,8 +44,13 @@ class _Offer(NamedTuple):
         return price * self.size - self.time - (self.beside if beside else self.hop)
 
 
-def candidates(arrangement: Arrangement, devices: Sequence[Device], few: int = FEW) -> list[Device]:
-    """The devices that a search should look at, in their order; all of them if they are few."""
+def candidates(
+    arrangement: Arrangement, devices: Sequence[Device], few: int = FEW, output_abroad: bool = False
+) -> list[Device]:
+    """The devices that a search should look at, in their order; all of them if they are few.
+
+    output_abroad: one of them may have the output, and then the way of its logits may weigh more than all else.
+    """
     if len(devices) <= few:
         return list(devices)
     limit = arrangement.limit
@@ -54,19 +62,39 @@ def candidates(arrangement: Arrangement, devices: Sequence[Device], few: int = F
             device.usable_bytes * TICKS_PER_SECOND / arrangement.bandwidth(device),
             arrangement.hop(device),
             arrangement.beside(device),
+            arrangement.logits(device),
         )
         for index, device in enumerate(devices)
         if device.usable_bytes
     ]
-    chosen = {offer.index for offer in _largest(limit, offers)}
-    for price in _prices(limit, offers):
-        chosen.update(offer.index for offer in _dearest(limit, offers, price))
-        chosen.update(offer.index for offer in _machines(limit, offers, price))
+    chosen = _chosen(limit, offers)
+    if output_abroad:
+        for last in _last(offers, arrangement.ledger.output_weights(True)):
+            chosen |= _chosen(limit, [offer for offer in offers if offer.index <= last.index])
+            chosen.add(last.index)
     return [devices[index] for index in sorted(chosen)]
+
+
+def _chosen(limit: int, offers: Sequence[_Offer]) -> set[int]:
+    """The largest, and at each price those with the largest gain."""
+    found = _largest(limit, offers)
+    for price in _prices(limit, offers):
+        found += [*_dearest(limit, offers, price), *_machines(limit, offers, price)]
+    return {offer.index for offer in found}
 
 
 def _largest(limit: int, offers: Iterable[_Offer]) -> list[_Offer]:
     return nlargest(limit, offers, key=lambda offer: (offer.size, -offer.time - offer.hop, -offer.index))
+
+
+def _last(offers: Sequence[_Offer], output_bytes: int) -> list[_Offer]:
+    """Those that could hold the output and are nearer than all after them, as its device is the last that is used."""
+    found: list[_Offer] = []
+    for offer in reversed(offers):
+        way = offer.hop + offer.logits
+        if offer.size > output_bytes and (not found or way < found[-1].hop + found[-1].logits):
+            found.append(offer)
+    return found[-NEAREST:]
 
 
 def _prices(limit: int, offers: Sequence[_Offer]) -> list[float]:

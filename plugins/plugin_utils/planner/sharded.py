@@ -25,7 +25,6 @@ def best_sharded(
     """The best layout of the pool, or None; host_layers: the host must hold a layer, for a draft beside it."""
     if _too_small(arrangement, pool, allow_cpu):
         return None
-    compared = candidates(arrangement, pool.rpc, few)
 
     def best(remote: Sequence[Device], output_anywhere: bool) -> Layout | None:
         return arrangement.best(
@@ -38,6 +37,7 @@ def best_sharded(
         )
 
     for output_anywhere in (False, True) if pool.host.gpus else (False,):
+        compared = candidates(arrangement, pool.rpc, few, output_anywhere or not pool.host.gpus)
         layout = best(compared, output_anywhere)
         if layout is None and len(compared) < len(pool.rpc):
             # Layers are no liquid: other devices may hold them where these cannot.
