@@ -442,7 +442,8 @@ ansible_facts:
         units:
           description:
             - Units that exist, each with C(name), C(active), C(sub_state), C(main_pid), C(argv), C(n_restarts),
-              C(started_before_unit_file) (the process is older than the unit file or one of its drop-ins) and
+              C(started_before_unit_file) (the process is older than the unit file or one of its drop-ins),
+              C(allowed_addresses) (addresses and networks of C(IPAddressAllow), an empty list if there are none) and
               C(established) (other ends of its TCP connections).
           returned: always
           type: list

@@ -64,7 +64,8 @@ options:
   nodes:
     description:
       - Facts by inventory name, each as M(relay.pool.node_facts) returns them. What is not known may be left out.
-      - A worker may have C(backends) besides, those of its build. For the host, those in O(llama) count.
+      - A worker may have C(backends) besides, those of its build, and C(llama) with the C(version), C(build), C(commit)
+        and C(rpc_protocol) of it. For the host, those in O(llama) count.
       - By default the facts C(relay_node) of O(host) and O(workers). Give them to ask about machines that do not exist.
     type: dict
   ctx_size:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Collection, Mapping, NamedTuple
+from typing import Any, Collection, Mapping, NamedTuple, Sequence
 
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import Ledger, model_ledger, whole_model
@@ -90,6 +90,7 @@ class Planner:
             (request.server_host, request.server_port),
             request.rpc_port,
             request.allow_partial,
+            request.llama,
         )
         self.refused.extend(members.refused)
 
@@ -393,4 +394,11 @@ def _kept(request: Request) -> dict[str, Any] | None:
         _check(request, planner, chosen.layout)
         if kept["llama"] != previous.get("llama"):
             kept["warnings"] = warnings(request, planner.dialect, chosen.layout, chosen.verdict)
+        if _machines(kept["refused"]) != _machines(planner.refused):
+            kept["refused"] = planner.refused
     return kept
+
+
+def _machines(refused: Sequence[Mapping[str, Any]]) -> set[tuple[str, str]]:
+    """The machines that are left out, and why. Which devices are may change with what is free, and moves nothing."""
+    return {(entry["host"], entry["reason"]) for entry in refused if entry["device"] is None}
