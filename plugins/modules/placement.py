@@ -278,11 +278,20 @@ plan:
       type: dict
     refused:
       description:
-        - Machines and devices that are not used, each with C(host), C(device), C(reason) and C(message).
-        - C(device) is null if the whole machine is meant, or a GPU that has no name in llama.cpp.
-        - C(reason) is V(other_visible_devices) for a GPU that cannot be used by the process that uses the others of its
-          machine, such as a second MIG device or a GPU of another vendor, and V(no_backend) for one that the build
-          on its machine has no back end for.
+        - Every machine and device that is not used, each with C(host), C(device), C(reason) and C(message).
+        - C(device) is null if the whole machine is meant, or a GPU that has no name in llama.cpp. The CPU of a machine
+          with a usable GPU never holds layers, and is not named.
+        - Of a device that could be used, C(reason) is V(not_needed) if the whole model fits elsewhere, V(slower) if no
+          token would be faster with it, V(no_room) if no layer fits what is free beside the reserve, and
+          V(too_many_devices) if the plan has as many others as llama.cpp takes.
+        - Of a GPU that cannot be used it is V(not_placeable), V(unknown_memory), V(no_device) without a name in
+          llama.cpp, V(no_backend) if the build on its machine has no back end for it, V(same_name) or
+          V(shared_memory) if it cannot be told from another one or has the memory of another one, and
+          V(other_visible_devices) if it cannot be used by the process that uses the others of its machine, such as a
+          second MIG device or a GPU of another vendor.
+        - Of a machine it is V(no_gpu) without a usable one unless O(allow_cpu) is set, and with O(allow_partial)
+          V(no_facts), V(duplicate_machine), V(no_address), V(port_taken), V(other_build) with another llama.cpp than
+          O(host), or V(other_pool) if its worker works for another pool.
       returned: success
       type: list
       elements: dict

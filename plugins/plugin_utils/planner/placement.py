@@ -37,6 +37,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import (
     kept_plan,
     same_inputs,
 )
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.unused import unused
 from ansible_collections.relay.pool.plugins.plugin_utils.server.command_line import check_extra_args
 from ansible_collections.relay.pool.plugins.plugin_utils.server.dialect import Dialect, dialect
 from ansible_collections.relay.pool.plugins.plugin_utils.units import mib
@@ -357,7 +358,10 @@ def make_plan(request: Request) -> dict[str, Any]:
     _check(request, planner, layout)
     said = warnings(request, planner.dialect, layout, chosen.verdict)
     plan = rendered(request, planner.dialect, layout, chosen.verdict)
-    plan["refused"] = planner.refused
+    plan["refused"] = [
+        *planner.refused,
+        *unused(planner.pool.machines(), layout, planner.refused, request.allow_cpu),
+    ]
     plan["warnings"] = said
     plan["advice"] = advice(request, layout, chosen.verdict)
     plan["inputs"] = _inputs(request, planner)
@@ -395,7 +399,10 @@ def _kept(request: Request) -> dict[str, Any] | None:
         if kept["llama"] != previous.get("llama"):
             kept["warnings"] = warnings(request, planner.dialect, chosen.layout, chosen.verdict)
         if _machines(kept["refused"]) != _machines(planner.refused):
-            kept["refused"] = planner.refused
+            kept["refused"] = [
+                *planner.refused,
+                *unused(planner.pool.machines(), chosen.layout, planner.refused, request.allow_cpu),
+            ]
     return kept
 
 
