@@ -69,14 +69,17 @@ class Chosen(NamedTuple):
 
 
 class Planner:
-    """One request, its facts read once; with ``keep``, for the GPUs of the previous plan where there is a choice."""
+    """One request, its facts read once; with ``keep``, for the GPUs of the previous plan where there is a choice.
 
-    def __init__(self, request: Request, keep: bool = False) -> None:
+    pool: the usable machines, where they are known already and the facts are not to be read.
+    """
+
+    def __init__(self, request: Request, keep: bool = False, pool: Pool | None = None) -> None:
         check_extra_args(request.extra_args, (request.llama or {}).get("flags") or ())
         self.request = request
         self.dialect: Dialect = dialect(request.llama)
         self.refused: list[Refusal] = []
-        self.pool = self._pool(deciding_gpus(request.previous) if keep else {})
+        self.pool = pool or self._pool(deciding_gpus(request.previous) if keep else {})
         self.ledger: Ledger = model_ledger(request.model, request.target_spec(False))
         self.ledger_drafting: Ledger = model_ledger(request.model, request.target_spec(True))
         self.verdict = self._eligibility()
