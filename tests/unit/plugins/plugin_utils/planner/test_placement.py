@@ -647,7 +647,7 @@ def test_infeasible_names_both_numbers_and_the_ways_out(ask):
     assert "the pool has 1 176 MiB beside its reserves (a CUDA0 688 MiB, b CUDA0 488 MiB)" in text
     assert "give a CUDA0 " in text
     with pytest.raises(
-        PoolError, match=r"lower relay_ctx_size to \d+, or set relay_kv_cache_type to q8_0, or give"
+        PoolError, match=r"lower relay_ctx_size to \d+, or set relay_kv_cache_type to q8_0, or take a file"
     ) as caught:
         make_plan(ask([1300], [1300], ctx_size=40960, parallel=4))
     smaller = int(str(caught.value).split("relay_ctx_size to ")[1].split(",")[0])
