@@ -453,6 +453,14 @@ ansible_facts:
           returned: always
           type: list
           elements: dict
+        ports:
+          description:
+            - C(range), the first and the last of the TCP ports that the kernel gives to outgoing connections
+              (C(net.ipv4.ip_local_port_range)), or null where it does not say them, and C(reserved), those of which it
+              gives none (C(net.ipv4.ip_local_reserved_ports)) as pairs of a first and a last one.
+          returned: always
+          type: dict
+          sample: {"range": [32768, 60999], "reserved": [[50052, 50052]]}
         overrides:
           description:
             - Paths of the facts that O(overrides) set. A GPU stands in it as it was selected, for example C(gpus.1),

@@ -301,7 +301,11 @@ plan:
       type: list
       elements: str
     advice:
-      description: What could be better, a worker that is reached over Wi-Fi among it.
+      description:
+        - What could be better, each line only where it applies.
+        - A worker that is reached over Wi-Fi or by a link that is slow among the others, logits that cross the network,
+          CPUs among GPUs, a device that is left almost empty, another machine that would be the better host, an RPC
+          port that outgoing connections may take.
       returned: success
       type: list
       elements: str

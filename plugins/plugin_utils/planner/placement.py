@@ -12,6 +12,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import Ledger, model_ledger, whole_model
 from ansible_collections.relay.pool.plugins.plugin_utils.planner import draft as drafting
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.advice import advice, warnings
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.better_host import better_host
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.devices import (
     Device,
     Machine,
@@ -366,7 +367,7 @@ def make_plan(request: Request) -> dict[str, Any]:
         *unused(planner.pool.machines(), layout, planner.refused, request.allow_cpu),
     ]
     plan["warnings"] = said
-    plan["advice"] = advice(request, layout, chosen.verdict)
+    plan["advice"] = advice(request, layout, chosen.verdict) + better_host(planner, layout)
     plan["inputs"] = _inputs(request, planner)
     plan["kept"] = False
     return plan
