@@ -115,7 +115,9 @@ def _rpc_problem(name: str, node: Mapping[str, Any], rpc_port: int) -> tuple[str
     address = node.get("address")
     if not address:
         why = node.get("address_reason") or "it has none"
-        return "no_address", f"{name} has no IPv4 address for RPC ({why}): set relay_rpc_address for it"
+        return "no_address", (
+            f"{name} has no IPv4 address for RPC ({why}): give it one, or set relay_rpc_address to one that it has"
+        )
     if not _is_one_machine(address):
         return "no_address", (
             f"{name} has the RPC address {address}: ggml-rpc-server takes a dotted IPv4 address of the machine only, "
@@ -138,7 +140,8 @@ def check_clients_address(nodes: Mapping[str, Mapping[str, Any]], host: str) -> 
     if not _is_one_machine(address):
         why = nodes[host].get("address_reason") or ("it has none" if not address else f"it is {address}")
         raise PoolError(
-            f"{host} has no IPv4 address from which its workers are reached ({why}): set relay_rpc_address for it"
+            f"{host} has no IPv4 address from which its workers are reached ({why}): give it one, or set "
+            "relay_rpc_address to one that it has"
         )
 
 

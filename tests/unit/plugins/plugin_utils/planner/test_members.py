@@ -195,7 +195,9 @@ def test_two_workers_of_one_endpoint(ask, world, second, third, text):
 
 
 def test_a_machine_with_ipv6_only_says_the_way_out(pool):
-    reason = "the machine has no IPv4 address, and llama.cpp's RPC speaks no IPv6: give it one"
+    reason = "the machine has no IPv4 address, and llama.cpp's RPC speaks no IPv6"
     with pytest.raises(PoolError) as caught:
         make_plan(pool({"address": None, "address_reason": reason}))
-    assert str(caught.value) == f"b has no IPv4 address for RPC ({reason}): set relay_rpc_address for it"
+    assert str(caught.value) == (
+        f"b has no IPv4 address for RPC ({reason}): give it one, or set relay_rpc_address to one that it has"
+    )
