@@ -27,7 +27,7 @@ MACHINES_BEFORE := $(shell inventories/demo/bin/machines status 2>/dev/null | gr
 
 GATES := lint sanity docs-check molecule
 
-.PHONY: test tests $(GATES) unit integration pool memory-check
+.PHONY: test tests $(GATES) unit integration pool memory-check speed-check
 
 # All checks. A failed one does not hide the others, and what pytest says comes last. The machines of the embedded pool
 # are left as they were found: up, or gone.
@@ -80,3 +80,11 @@ MEMORY_ARGS ?= --write
 memory-check: setup
 	@echo "== memory-check: the ledger's bytes beside llama.cpp's own, for the shapes of real models"
 	@$(GATES_ENV) $(PYTHON) -m tests.memory $(MEMORY_ARGS)
+
+# What to measure, for example SPEED_ARGS=splits
+SPEED_ARGS ?=
+
+# Not part of `test`, since it wants an idle machine: about ten minutes, after `make demo`.
+speed-check: setup
+	@echo "== speed-check: the chosen split beside all others on the embedded pool, and what a hop costs (needs root)"
+	@$(PYTHON) -m tests.speed $(SPEED_ARGS)
