@@ -111,12 +111,13 @@ def _table(plan):
 
 
 def _facts(task_vars, names):
-    """relay_node of each machine that has one, with the back ends of its llama.cpp; the planner names those without."""
+    """relay_node of each machine that has one, with what its llama.cpp is; the planner names those without."""
     hostvars = task_vars.get("hostvars") or {}
     nodes = {}
     for name in names:
         facts = hostvars[name].get("ansible_facts") if name in hostvars else None
         if facts and facts.get("relay_node"):
             info = (hostvars[name].get("relay_llama_info") or {}).get("llama") or {}
-            nodes[name] = {**facts["relay_node"], "backends": info.get("backends")}
+            build = {key: info.get(key) for key in ("version", "build", "commit", "rpc_protocol")}
+            nodes[name] = {**facts["relay_node"], "backends": info.get("backends"), "llama": build}
     return nodes

@@ -15,6 +15,7 @@ from typing import Any, Callable
 from ansible_collections.relay.pool.plugins.module_utils import (
     cpu,
     links,
+    local_ports,
     memory,
     network,
     overrides,
@@ -146,6 +147,7 @@ def gather(options: Options) -> dict[str, Any]:
         "python_version": platform.python_version(),
         "units": unit_facts,
         "listeners": errors.guard("sockets", lambda: sockets.listeners(options.ports, tcp), []),
+        "ports": errors.guard("sockets", local_ports.read_ports, {"range": None, "reserved": []}),
         "errors": errors.entries,
     }
     facts["cpu"].setdefault("physical_cores", facts["cpu"]["threads"])

@@ -178,7 +178,7 @@ def _routed(
 def _only(addresses: Sequence[Address]) -> tuple[str | None, str | None]:
     """The machine's one address that is no virtual one."""
     if not addresses:
-        return None, "the machine has no IPv4 address, and llama.cpp's RPC speaks no IPv6: give it one"
+        return None, "the machine has no IPv4 address, and llama.cpp's RPC speaks no IPv6"
     real = [a for a in addresses if not (a.virtual or a.down or a.secondary)]
     unique = _unique(real)
     if len(unique) == 1:

@@ -23,6 +23,7 @@ PROPERTIES = (
     "FragmentPath",
     "DropInPaths",
     "InvocationID",
+    "IPAddressAllow",
     "ExecMainStartTimestamp",
     "ExecMainStartTimestampMonotonic",
 )
@@ -108,6 +109,16 @@ def processes(pid: int | None, proc: str = "/proc") -> list[int]:
     return [other for other in sockets.process_ids(proc) if other == pid or sockets.read_cgroup(other, proc) == group]
 
 
+def allowed_addresses(properties: dict[str, str]) -> list[str]:
+    """IPv4 and IPv6 addresses and networks of ``IPAddressAllow``, sorted; none for a unit that lets everybody in."""
+    found = []
+    for text in properties.get("IPAddressAllow", "").split():
+        address, slash, length = text.partition("/")
+        whole = slash and length == ("128" if ":" in address else "32")
+        found.append(address if whole else text)
+    return sorted(found)
+
+
 def read_argv(pid: int | None, proc: str = "/proc") -> list[str]:
     if pid is None:
         return []
@@ -133,5 +144,6 @@ def describe(
         "argv": read_argv(pid, proc),
         "n_restarts": digits(properties.get("NRestarts", "")) or 0,
         "started_before_unit_file": pid is not None and None not in (started, changed) and started < changed,
+        "allowed_addresses": allowed_addresses(properties),
         "established": sockets.established_peers(pids, tcp, proc),
     }

@@ -442,7 +442,8 @@ ansible_facts:
         units:
           description:
             - Units that exist, each with C(name), C(active), C(sub_state), C(main_pid), C(argv), C(n_restarts),
-              C(started_before_unit_file) (the process is older than the unit file or one of its drop-ins) and
+              C(started_before_unit_file) (the process is older than the unit file or one of its drop-ins),
+              C(allowed_addresses) (addresses and networks of C(IPAddressAllow), an empty list if there are none) and
               C(established) (other ends of its TCP connections).
           returned: always
           type: list
@@ -452,6 +453,14 @@ ansible_facts:
           returned: always
           type: list
           elements: dict
+        ports:
+          description:
+            - C(range), the first and the last of the TCP ports that the kernel gives to outgoing connections
+              (C(net.ipv4.ip_local_port_range)), or null where it does not say them, and C(reserved), those of which it
+              gives none (C(net.ipv4.ip_local_reserved_ports)) as pairs of a first and a last one.
+          returned: always
+          type: dict
+          sample: {"range": [32768, 60999], "reserved": [[50052, 50052]]}
         overrides:
           description:
             - Paths of the facts that O(overrides) set. A GPU stands in it as it was selected, for example C(gpus.1),

@@ -64,7 +64,8 @@ options:
   nodes:
     description:
       - Facts by inventory name, each as M(relay.pool.node_facts) returns them. What is not known may be left out.
-      - A worker may have C(backends) besides, those of its build. For the host, those in O(llama) count.
+      - A worker may have C(backends) besides, those of its build, and C(llama) with the C(version), C(build), C(commit)
+        and C(rpc_protocol) of it. For the host, those in O(llama) count.
       - By default the facts C(relay_node) of O(host) and O(workers). Give them to ask about machines that do not exist.
     type: dict
   ctx_size:
@@ -305,11 +306,20 @@ plan:
           type: str
     refused:
       description:
-        - Machines and devices that are not used, each with C(host), C(device), C(reason) and C(message).
-        - C(device) is null if the whole machine is meant, or a GPU that has no name in llama.cpp.
-        - C(reason) is V(other_visible_devices) for a GPU that cannot be used by the process that uses the others of its
-          machine, such as a second MIG device or a GPU of another vendor, and V(no_backend) for one that the build
-          on its machine has no back end for.
+        - Every machine and device that is not used, each with C(host), C(device), C(reason) and C(message).
+        - C(device) is null if the whole machine is meant, or a GPU that has no name in llama.cpp. The CPU of a machine
+          with a usable GPU never holds layers, and is not named.
+        - Of a device that could be used, C(reason) is V(not_needed) if the whole model fits elsewhere, V(slower) if no
+          token would be faster with it, V(no_room) if no layer fits what is free beside the reserve, and
+          V(too_many_devices) if the plan has as many others as llama.cpp takes.
+        - Of a GPU that cannot be used it is V(not_placeable), V(unknown_memory), V(no_device) without a name in
+          llama.cpp, V(no_backend) if the build on its machine has no back end for it, V(same_name) or
+          V(shared_memory) if it cannot be told from another one or has the memory of another one, and
+          V(other_visible_devices) if it cannot be used by the process that uses the others of its machine, such as a
+          second MIG device or a GPU of another vendor.
+        - Of a machine it is V(no_gpu) without a usable one unless O(allow_cpu) is set, and with O(allow_partial)
+          V(no_facts), V(duplicate_machine), V(no_address), V(port_taken), V(other_build) with another llama.cpp than
+          O(host), or V(other_pool) if its worker works for another pool.
       returned: success
       type: list
       elements: dict
@@ -319,7 +329,11 @@ plan:
       type: list
       elements: str
     advice:
-      description: What could be better, a worker that is reached over Wi-Fi among it.
+      description:
+        - What could be better, each line only where it applies.
+        - A worker that is reached over Wi-Fi or by a link that is slow among the others, logits that cross the network,
+          CPUs among GPUs, a device that is left almost empty, another machine that would be the better host, an RPC
+          port that outgoing connections may take.
       returned: success
       type: list
       elements: str

@@ -58,11 +58,11 @@ class Pool:
 
     settled = False
 
-    def play(self, playbook: str, *args: str, **variables: object) -> Played:
+    def play(self, playbook: str, *args: str, inventory: Path = DEMO / "inventory.yml", **variables: object) -> Played:
         command = [
             str(BIN / "ansible-playbook"),
             "-i",
-            str(DEMO / "inventory.yml"),
+            str(inventory),
             str(ROOT / "playbooks" / playbook),
             *args,
         ]

@@ -5,6 +5,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+from pathlib import Path
+
 import pytest
 
 pytestmark = pytest.mark.pool
@@ -17,6 +21,7 @@ PROMPTS = (
     "Water boils at a lower temperature on a mountain because",
     "user: What is a relay race?\nassistant:",
 )
+DEMO = Path(__file__).resolve().parents[2] / "inventories" / "demo"
 HOST, WORKER1, WORKER2 = "relay-demo-host", "relay-demo-worker1", "relay-demo-worker2"
 
 
@@ -91,6 +96,32 @@ def test_a_limited_run_is_refused(pool):
     played = pool.play("deploy.yml", "--limit", f"{HOST},{WORKER1}")
     assert played.rc != 0
     assert "relay-demo-worker2 of the pool is left out by --limit" in played.errors[-1]
+
+
+def test_workers_of_another_pool_are_refused(pool, tmp_path):
+    """The two workers as a pool of their own, while they work for the demo's host."""
+    groups = {"relay_host": WORKER2, "relay_workers": WORKER1}
+    addresses = {WORKER1: "10.89.77.11", WORKER2: "10.89.77.12"}
+    children = {group: {"hosts": {name: {"ansible_host": addresses[name]}}} for group, name in groups.items()}
+    inventory = tmp_path / "inventory.json"
+    inventory.write_text(json.dumps({"relay_pool": {"children": children}}))
+    models = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "relay-pool" / "demo" / "models"
+    before = pool.processes()
+    played = pool.play(
+        "plan.yml",
+        "--extra-vars",
+        f"@{DEMO / 'group_vars' / 'relay_pool.yml'}",
+        inventory=inventory,
+        relay_model_source=str(models / "smollm2-135m-120l.gguf"),
+        relay_draft_model="",
+        relay_plan_output=str(tmp_path / "plan.json"),
+    )
+    assert played.rc != 0
+    assert (
+        "relay-demo-worker2 works for 10.89.77.10, which is connected to its relay-rpc.service and is no machine of "
+        "this pool, and a worker serves one server"
+    ) in played.errors[-1]
+    assert pool.processes() == before
 
 
 def test_a_worker_whose_service_is_stopped_is_found_and_repaired(pool):

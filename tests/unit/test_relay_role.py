@@ -39,9 +39,12 @@ TOO_MUCH = {"relay_overrides": {"memory": {"available_bytes": 2**49}}}
 def play(tmp_path):
     """Runs a playbook over a, the host, and b, a worker with variables of its own; returns (worked, output)."""
 
-    def run(playbook, worker=None, options=("-vv",), **variables):
+    def run(playbook, worker=None, options=("-vv",), others=(), **variables):
         local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "relay_model": "/m.gguf"}
-        groups = {"relay_host": {"hosts": {"a": {}}}, "relay_workers": {"hosts": {"b": worker or {}}}}
+        groups = {
+            "relay_host": {"hosts": {"a": {}}},
+            "relay_workers": {"hosts": {"b": worker or {}, **{name: {} for name in others}}},
+        }
         inventory = tmp_path / "inventory.json"
         inventory.write_text(
             json.dumps({"relay_pool": {"children": groups, "vars": {**local, "ansible_become": False, **variables}}})
@@ -108,6 +111,16 @@ def test_a_member_whose_facts_cannot_be_gathered(play):
     # What the cache has of it is not what is true of it.
     _worked, output = play(GATHER, TOO_MUCH, relay_allow_partial=True)
     assert "of b is known nothing." in output
+
+
+@pytest.mark.parametrize(
+    ("limit", "missing"), [("a,c", "b of the pool is"), ("b", "a, c of the pool are"), ("!a", "a of the pool is")]
+)
+def test_a_limit_names_every_machine_that_it_leaves_out(play, limit, missing):
+    worked, output = play(GATHER, options=("--limit", limit), others=("c",))
+    assert not worked
+    assert f"{missing} left out by --limit, and a plan needs the facts of every machine: run without --limit." in output
+    assert "of b is known" not in output
 
 
 def test_what_hides_gpus_reaches_the_probes_and_a_difference_and_nothing_else_does():

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from ansible_collections.relay.pool.plugins.plugin_utils.memory import kv
 from ansible_collections.relay.pool.plugins.plugin_utils.planner import draft as drafting
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.balance_advice import balance_advice
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.cache_advice import cache_advice
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.draft_advice import draft_advice
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.layout import Layout, stages
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.links import link_advice
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.network_advice import network_advice
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.port_advice import port_advice
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.server.dialect import Dialect
 
@@ -66,4 +69,8 @@ def advice(request: Request, layout: Layout, verdict: drafting.Verdict) -> list[
     if layout.sharded:
         used = dict.fromkeys(device.host for device, _first, _end in layout.segments)
         found += link_advice(layout.server.host, request.nodes, used)
+        found += network_advice(layout, request.nodes)
+        found += balance_advice(layout)
+        workers = [host for host in used if host != layout.server.host]
+        found += port_advice(request.nodes, workers, request.rpc_port)
     return found

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from heapq import nlargest
-from typing import Iterable, Sequence
+from typing import Sequence
 
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.backends import prefix, variable
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.members import Refusal, refusal
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.split import MAX_DEVICES
 from ansible_collections.relay.pool.plugins.plugin_utils.units import mib
 
 
@@ -127,33 +125,6 @@ def rpc_refusals(workers: Sequence[Machine], allow_cpu: bool) -> list[Refusal]:
             if not device.usable_bytes
         ]
     return refused
-
-
-def too_many(devices: Sequence[Device], used: Iterable[Device]) -> list[Refusal]:
-    """One for every device that had to be left out because llama.cpp takes so few; used: those that the plan has."""
-    surplus = len(devices) - MAX_DEVICES
-    if surplus <= 0:
-        return []
-    having = {(device.host, device.name) for device in used}
-    unused = [device for device in devices if (device.host, device.name) not in having]
-    return [
-        refusal(
-            device.host,
-            device.name,
-            "too_many_devices",
-            f"{device.label} is left out: llama.cpp takes {MAX_DEVICES} devices, and the plan is better with others",
-        )
-        for device in sorted(unused, key=lambda device: device.usable_bytes)[:surplus]
-    ]
-
-
-def only_the_largest(host: str, devices: Sequence[Device]) -> list[Refusal]:
-    """One for all devices that cannot be used together, where no choice of them is large enough."""
-    if len(devices) <= MAX_DEVICES:
-        return []
-    most = sum(nlargest(MAX_DEVICES, (device.usable_bytes for device in devices)))
-    message = f"llama.cpp takes {MAX_DEVICES} of the {len(devices)} devices, and the largest have {mib(most)} together"
-    return [refusal(host, None, "too_many_devices", message)]
 
 
 def require_devices(

@@ -78,8 +78,11 @@ NODE: dict[str, Any] = {
     "address_reason": TEXT,
     "machine_id": TEXT,
     "listeners": [{"address": TEXT, "port": SIZE, "pid": SIZE, "command": TEXT, "unit": TEXT}],
+    "units": [{"name": TEXT, "active": FLAG, "allowed_addresses": [TEXT], "established": [TEXT]}],
+    "ports": {"range": [SIZE], "reserved": [[SIZE]]},
     "overrides": [TEXT],
     "backends": [TEXT],
+    "llama": {"version": TEXT, "build": SIZE, "commit": TEXT, "rpc_protocol": TEXT},
 }
 
 

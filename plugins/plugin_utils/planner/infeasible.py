@@ -5,97 +5,76 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable
+import heapq
+from typing import TYPE_CHECKING, Sequence
 
-from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
-from ansible_collections.relay.pool.plugins.plugin_utils.memory import kv
-from ansible_collections.relay.pool.plugins.plugin_utils.units import MIB, mib
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.devices import Device
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.members import Refusal
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.split import MAX_DEVICES
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.trials import Trials
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.ways_out import ways_out
+from ansible_collections.relay.pool.plugins.plugin_utils.units import mib
+from ansible_collections.relay.pool.plugins.plugin_utils.views.refusals import refused_lines
 
 if TYPE_CHECKING:
     from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import Planner
 
-STEP_BYTES = 64 * MIB
+# So many devices are named.
+NAMED = 8
 
 
 def explain(planner: Planner) -> str:
     """Why there is no plan, and what would give one."""
+    ways = ways_out(Trials(planner))
+    left_out = refused_lines([entry for entry in planner.refused if _counts(entry, planner.request.allow_cpu)])
+    return "{}: {}{}".format(
+        _too_little_ram(planner) or _too_little(planner),
+        ", or ".join(ways) or "add a machine",
+        f" (not counted: {'; '.join(left_out)})" if left_out else "",
+    )
+
+
+def _counts(entry: Refusal, allow_cpu: bool) -> bool:
+    """Whether what is left out could have held layers."""
+    return entry["reason"] not in ("no_room", "no_gpu", "too_many_devices") and (allow_cpu or entry["device"] != "CPU")
+
+
+def _too_little(planner: Planner) -> str:
     request, ledger = planner.request, planner.ledger
     devices = planner.pool.holders(request.allow_cpu)
-    first = max(devices, key=lambda device: device.usable_bytes)
+    # As many as llama.cpp takes; the others are no help.
+    counted = heapq.nlargest(MAX_DEVICES, devices, key=lambda device: device.usable_bytes)
+    first = counted[0]
     need = (
         ledger.layer_weights(0, ledger.n_layer, not first.is_cpu)
         + ledger.output_weights(not first.is_cpu)
         + sum(ledger.kv)
         + sum(ledger.recurrent)
-        + sum(ledger.device_bytes(i == 0, len(devices) > 1 and not first.is_cpu, True) for i in range(len(devices)))
+        + sum(ledger.device_bytes(i == 0, len(counted) > 1 and not first.is_cpu, True) for i in range(len(counted)))
     )
     if any(device.shared for device in planner.pool.host.gpus):
-        need += ledger.input + ledger.host_bytes(layers=False, pipelined=len(devices) > 1)
-    have = sum(device.usable_bytes for device in devices)
+        need += ledger.input + ledger.host_bytes(layers=False, pipelined=len(counted) > 1)
+    have = sum(device.usable_bytes for device in counted)
     although = ", but not in whole layers" if need <= have else ""
-    names = ", ".join(f"{device.label} {mib(device.usable_bytes)}" for device in devices)
-    left_out = "; ".join(entry["message"] for entry in planner.refused if entry["reason"] not in ("no_room", "no_gpu"))
-    ways = [way for way in (_smaller_context(planner), _smaller_cache(planner), _more_memory(planner)) if way]
-    return "{} needs {} with a context of {}, the pool has {} beside its reserves ({}){}: {}{}".format(
-        request.served_alias,
-        mib(need),
-        request.ctx_size,
-        mib(have),
-        names,
-        although,
-        ", or ".join(ways) or "add a machine",
-        f" (not counted: {left_out})" if left_out else "",
+    limit = f", on the {MAX_DEVICES} largest of {len(devices)} devices" if len(devices) > MAX_DEVICES else ""
+    return (
+        f"{request.served_alias} needs {mib(need)} with a context of {request.ctx_size}, the pool has {mib(have)} "
+        f"beside its reserves{limit} ({_names(devices if not limit else counted)}){although}"
     )
 
 
-def _works(planner: Planner, **changes: Any) -> bool:
-    try:
-        return planner.varied(**changes).feasible()
-    except PoolError:
-        return False
-
-
-def _least(works: Callable[[int], bool], low: int, high: int) -> int | None:
-    """The least value in low..high that works, given that larger ones do; None when none does."""
-    if not works(high):
+def _too_little_ram(planner: Planner) -> str | None:
+    """When not even what llama-server keeps in RAM fits there, GPUs are no help."""
+    host, ledger = planner.pool.host, planner.ledger
+    need = ledger.input + ledger.host_bytes(layers=False, pipelined=False)
+    if host.ram is None or need <= host.ram.usable_bytes:
         return None
-    while low < high:
-        middle = (low + high) // 2
-        if works(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return high
-
-
-def _smaller_context(planner: Planner) -> str | None:
-    request = planner.request
-    step = kv.PAD * request.parallel
-    steps = kv.context(request.ctx_size, request.parallel)[0] // step
-    found = (
-        _least(lambda fewer: _works(planner, ctx_size=max((steps - fewer) * step, step)), 1, steps - 1)
-        if steps > 1
-        else None
+    return (
+        f"{planner.request.served_alias} needs {mib(need)} of RAM on {host.host} for its token embedding and buffers, "
+        f"and {host.host} has {mib(host.ram.usable_bytes)} beside its reserve"
     )
-    return None if found is None else f"lower relay_ctx_size to {(steps - found) * step}"
 
 
-def _smaller_cache(planner: Planner) -> str | None:
-    request = planner.request
-    if kv.is_quantised(request.cache_type_k) or not _works(planner, cache_type_k="q8_0", cache_type_v="q8_0"):
-        return None
-    return "set relay_kv_cache_type to q8_0"
-
-
-def _more_memory(planner: Planner) -> str | None:
-    request = planner.request
-    biggest = max(planner.pool.holders(request.allow_cpu), key=lambda device: device.usable_bytes)
-
-    def works(steps: int) -> bool:
-        return _works(planner, pool=planner.pool.with_more(biggest, steps * STEP_BYTES, request.allow_cpu))
-
-    ledger = planner.ledger
-    most = sum(ledger.weights) + ledger.output_weights(True) + sum(ledger.kv) + sum(ledger.recurrent)
-    most += ledger.device_bytes(True, True, True) + ledger.host_bytes(True, True) + ledger.input
-    found = _least(works, 1, most // STEP_BYTES + 8)
-    return None if found is None else f"give {biggest.label} {mib(found * STEP_BYTES)} more"
+def _names(devices: Sequence[Device]) -> str:
+    shown = ", ".join(f"{device.label} {mib(device.usable_bytes)}" for device in devices[:NAMED])
+    return shown + (f" and {len(devices) - NAMED} more" if len(devices) > NAMED else "")

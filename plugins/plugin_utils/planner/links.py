@@ -51,6 +51,12 @@ def link_advice(host: str, nodes: Mapping[str, Mapping[str, Any]], workers: Iter
     return advice
 
 
+def is_wireless(name: str, host: str, nodes: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether the worker is reached over Wi-Fi, at either end."""
+    link = next((entry for entry in nodes[host].get("links") or [] if entry.get("name") == name), {})
+    return bool(link.get("wireless") or _own_end(name, nodes[name]))
+
+
 def _end(machine: str, interface: Mapping[str, Any]) -> str:
     speed = interface.get("speed_mbps")
     return f"{interface.get('interface') or 'an interface'} of {machine}" + (f" at {speed} Mbit/s" if speed else "")

@@ -9,7 +9,9 @@ import ipaddress
 from typing import Any, Dict, Mapping, NamedTuple, Sequence
 
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.builds import build_problem
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.facts import check_facts
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.sharing import member_addresses, sharing_problem
 
 OWN_UNITS = frozenset(("relay-rpc.service", "relay-llama.service"))
 ANY_ADDRESS = frozenset(("0.0.0.0", "::", "*", ""))
@@ -36,8 +38,12 @@ def check_members(
     server: tuple[str, int],
     rpc_port: int,
     allow_partial: bool,
+    llama: Mapping[str, Any] | None = None,
 ) -> Members:
-    """The usable workers; raises unless every member is usable or allow_partial lets workers be left out."""
+    """The usable workers; raises unless every member is usable or allow_partial lets workers be left out.
+
+    llama: what llama_info says of the host's build; None if there is none yet.
+    """
     names = [host] + [name for name in workers if name != host]
     absent = {name: None for name in names if not nodes.get(name)}
     if absent and (host in absent or not allow_partial):
@@ -51,6 +57,7 @@ def check_members(
         if name not in absent:
             check_facts(name, nodes[name])
     refused = [refusal(name, None, "no_facts", f"{name} is left out: there are no facts of it") for name in absent]
+    members = member_addresses(nodes, names)
     usable: list[str] = []
     known = _Known()
     for name in names:
@@ -60,9 +67,15 @@ def check_members(
         if twin:
             problem = ("duplicate_machine", f"{twin[0]} and {name} are one machine ({twin[1]}): list it once")
         elif name != host:
-            problem = _rpc_problem(name, nodes[name], rpc_port)
+            problem = (
+                _rpc_problem(name, nodes[name], rpc_port)
+                or _reason("other_build", build_problem(name, nodes[name], host, llama))
+                or _reason("other_pool", sharing_problem(name, nodes[name], members))
+            )
         else:
-            problem = _port_problem(name, nodes[name], server[0], server[1], "relay_host_port")
+            problem = _port_problem(name, nodes[name], server[0], server[1], "relay_host_port") or _reason(
+                "other_pool", sharing_problem(name, nodes[name], members)
+            )
         if problem is None:
             usable.append(name)
             known.add(name, nodes[name])
@@ -71,6 +84,10 @@ def check_members(
         else:
             refused.append(refusal(name, None, problem[0], problem[1]))
     return Members([name for name in usable if name != host], refused)
+
+
+def _reason(reason: str, message: str | None) -> tuple[str, str] | None:
+    return (reason, message) if message else None
 
 
 def check_server_port(nodes: Mapping[str, Mapping[str, Any]], name: str, server: tuple[str, int]) -> None:
@@ -111,7 +128,9 @@ def _rpc_problem(name: str, node: Mapping[str, Any], rpc_port: int) -> tuple[str
     address = node.get("address")
     if not address:
         why = node.get("address_reason") or "it has none"
-        return "no_address", f"{name} has no IPv4 address for RPC ({why}): set relay_rpc_address for it"
+        return "no_address", (
+            f"{name} has no IPv4 address for RPC ({why}): give it one, or set relay_rpc_address to one that it has"
+        )
     if not _is_one_machine(address):
         return "no_address", (
             f"{name} has the RPC address {address}: ggml-rpc-server takes a dotted IPv4 address of the machine only, "
@@ -134,7 +153,8 @@ def check_clients_address(nodes: Mapping[str, Mapping[str, Any]], host: str) -> 
     if not _is_one_machine(address):
         why = nodes[host].get("address_reason") or ("it has none" if not address else f"it is {address}")
         raise PoolError(
-            f"{host} has no IPv4 address from which its workers are reached ({why}): set relay_rpc_address for it"
+            f"{host} has no IPv4 address from which its workers are reached ({why}): give it one, or set "
+            "relay_rpc_address to one that it has"
         )
 
 

@@ -5,27 +5,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 from functools import cached_property
-from typing import Any, Collection, Mapping, NamedTuple
+from typing import Any, Collection, Mapping, NamedTuple, Sequence
 
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import Ledger, model_ledger
 from ansible_collections.relay.pool.plugins.plugin_utils.planner import draft as drafting
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.advice import advice, warnings
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.arrangement import Arrangement, nominal_bandwidth
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.better_host import better_host
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.charge import (
     charge_of,
     charge_on,
     no_host_stage,
     no_room,
 )
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.devices import (
-    Device,
-    Machine,
-    only_the_largest,
-    too_many,
-)
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.devices import Device, Machine
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.infeasible import explain
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.layout import DraftCharge, Layout, stages
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.members import (
@@ -46,6 +41,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import (
     kept_plan,
     same_inputs,
 )
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.unused import unused
 from ansible_collections.relay.pool.plugins.plugin_utils.server.command_line import check_extra_args
 from ansible_collections.relay.pool.plugins.plugin_utils.server.dialect import Dialect, dialect
 
@@ -59,7 +55,10 @@ class Chosen(NamedTuple):
 
 
 class Planner:
-    """One request, its facts read once; with ``keep``, for the GPUs of the previous plan where there is a choice."""
+    """One request, its facts read once; with ``keep``, for the GPUs of the previous plan where there is a choice.
+
+    pool: the usable machines, where they are known already and the facts are not to be read.
+    """
 
     def __init__(self, request: Request, keep: bool = False, pool: Pool | None = None) -> None:
         check_extra_args(request.extra_args, (request.llama or {}).get("flags") or ())
@@ -70,14 +69,6 @@ class Planner:
         self.ledger: Ledger = model_ledger(request.model, request.target_spec(False))
         self.verdict = self._eligibility()
         self.draft_ledger = self._draft_ledger()
-
-    def varied(self, pool: Pool | None = None, **changes: Any) -> Planner:
-        """The same without its draft, with other options, over these machines or a pool made of them.
-
-        Machines are not read again: changes may be of everything but the machines and what is usable of them.
-        """
-        request = dataclasses.replace(self.request, draft=None, draft_path=None, **changes)
-        return Planner(request, pool=pool or self.pool)
 
     @cached_property
     def ledger_drafting(self) -> Ledger:
@@ -93,6 +84,7 @@ class Planner:
             (request.server_host, request.server_port),
             request.rpc_port,
             request.allow_partial,
+            request.llama,
         )
         self.refused.extend(members.refused)
         return read_pool(request, members, self.dialect.backends, self.refused, before)
@@ -138,18 +130,10 @@ class Planner:
         """The layout of the plan; raises when there is none."""
         layout = self._replica()
         if layout:
-            chosen = self._replica_draft(layout)
-            self.refused += too_many(layout.server.gpus, chosen.layout.devices)
-            return chosen
-        return self._choose_sharded()
-
-    def _choose_sharded(self) -> Chosen:
+            return self._replica_draft(layout)
         chosen = self._sharded()
-        devices = (*self.pool.rpc, *self.pool.host.gpus)
         if chosen is None:
-            self.refused += only_the_largest(self.request.host, devices)
             raise PoolError(explain(self))
-        self.refused += too_many(devices, chosen.layout.devices)
         return chosen
 
     def again(self, previous: Mapping[str, Any]) -> Chosen:
@@ -290,9 +274,12 @@ def make_plan(request: Request) -> dict[str, Any]:
     _check(request, planner, layout)
     said = warnings(request, planner.dialect, layout, chosen.verdict)
     plan = rendered(request, planner.dialect, layout, chosen.verdict)
-    plan["refused"] = planner.refused
+    plan["refused"] = [
+        *planner.refused,
+        *unused(planner.pool.machines(), layout, planner.refused, request.allow_cpu),
+    ]
     plan["warnings"] = said
-    plan["advice"] = advice(request, layout, chosen.verdict)
+    plan["advice"] = advice(request, layout, chosen.verdict) + better_host(planner, layout)
     plan["inputs"] = _inputs(request, planner)
     plan["kept"] = False
     return plan
@@ -327,4 +314,14 @@ def _kept(request: Request) -> dict[str, Any] | None:
         _check(request, planner, chosen.layout)
         if kept["llama"] != previous.get("llama"):
             kept["warnings"] = warnings(request, planner.dialect, chosen.layout, chosen.verdict)
+        if _machines(kept["refused"]) != _machines(planner.refused):
+            kept["refused"] = [
+                *planner.refused,
+                *unused(planner.pool.machines(), chosen.layout, planner.refused, request.allow_cpu),
+            ]
     return kept
+
+
+def _machines(refused: Sequence[Mapping[str, Any]]) -> set[tuple[str, str]]:
+    """The machines that are left out, and why. Which devices are may change with what is free, and moves nothing."""
+    return {(entry["host"], entry["reason"]) for entry in refused if entry["device"] is None}

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from heapq import nlargest
 from typing import Collection, Mapping, Sequence
@@ -44,19 +44,6 @@ class Pool:
     def most_bytes(self) -> int:
         """What as many devices as llama.cpp takes offer together at most, the host's CPU not counted."""
         return sum(nlargest(MAX_DEVICES, (device.usable_bytes for device in (*self.rpc, *self.host.gpus))))
-
-    def with_more(self, device: Device, extra_bytes: int, allow_cpu: bool) -> Pool:
-        """The pool if that device had so much more memory."""
-        more = replace(device, capacity_bytes=device.capacity_bytes + extra_bytes)
-
-        def member(known: Machine) -> Machine:
-            if known.host != device.host:
-                return known
-            gpus = tuple(more if gpu == device else gpu for gpu in known.gpus)
-            return replace(known, gpus=gpus, ram=more if known.ram == device else known.ram)
-
-        workers = tuple(map(member, self.workers))
-        return Pool(member(self.host), workers, tuple(rpc_devices(workers, allow_cpu)))
 
 
 def read_pool(

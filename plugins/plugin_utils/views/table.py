@@ -11,6 +11,7 @@ from typing import Any, Mapping
 
 from ansible_collections.relay.pool.plugins.plugin_utils.units import MIB, to_mib
 from ansible_collections.relay.pool.plugins.plugin_utils.views import predicted
+from ansible_collections.relay.pool.plugins.plugin_utils.views.refusals import refused_lines
 
 WIDTH = 100
 COLUMNS = ("weights", "KV", "compute", "draft", "reserve", "free", "left")
@@ -132,8 +133,8 @@ def plan_table(plan: Mapping[str, Any]) -> str:
         lines += _command("worker   ", worker["host"], "ggml-rpc-server", worker["args"], environment)
     environment = plan.get("server_environment") or {}
     lines += _command("server   ", plan["host"], "llama-server", plan["server_args"], environment)
-    for entry in plan.get("refused") or []:
-        lines += _wrapped("refused  ", entry["message"])
+    for line in refused_lines(plan.get("refused") or []):
+        lines += _wrapped("refused  ", line)
     for warning in plan.get("warnings") or []:
         lines += _wrapped("warning  ", warning)
     for hint in plan.get("advice") or []:

@@ -64,6 +64,18 @@ def test_machines_without_facts_are_named_in_one_sentence():
     assert "\n" not in str(caught.value)
 
 
+def test_the_build_of_each_machine_goes_into_the_plan():
+    llama = {"version": "0.6.0", "build": 11434, "commit": "8363ca84", "flags": []}
+    task = MagicMock(args={"model": GGUF, "host": "a", "workers": ["b"], "llama": llama}, async_val=0)
+    hostvars = {name: {"ansible_facts": {"relay_node": node(i)}} for i, name in enumerate(("a", "b"), 1)}
+    hostvars["b"]["relay_llama_info"] = {"llama": {**llama, "build": 11000}}
+    action = ActionModule(task, MagicMock(), MagicMock(), MagicMock(), MagicMock(), MagicMock())
+    with pytest.raises(AnsibleActionFail, match=r"^b has llama.cpp 0.6.0 \(build 11000, .*a has 0.6.0 \(build 11434"):
+        action.run(task_vars={"hostvars": hostvars})
+    hostvars["b"]["relay_llama_info"] = {"llama": None}
+    assert action.run(task_vars={"hostvars": hostvars})["plan"]["kind"] == "replica"
+
+
 def test_a_diff_only_when_the_plan_differs():
     args = {"model": GGUF, "host": "a", "nodes": {"a": node(1)}}
     first = run(args)["plan"]

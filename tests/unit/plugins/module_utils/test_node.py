@@ -39,6 +39,7 @@ def test_shape(bare):
         "python_version",
         "units",
         "listeners",
+        "ports",
         "overrides",
         "errors",
     }

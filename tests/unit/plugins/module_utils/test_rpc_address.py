@@ -184,7 +184,7 @@ def look_up(name):
         (ALL, {"rpc_subnet": "fd00::/64"}, ["rpc_subnet is 'fd00::/64'", "IPv4 network"]),
         (ALL, {"rpc_address": "10.10.0.3"}, ["every machine needs its own rpc_address"]),
         (ALL, {"rpc_address": "0.0.0.0"}, ["matches no address"]),
-        ([], {}, ["no IPv4 address", "no IPv6: give it one"]),
+        ([], {}, ["no IPv4 address", "no IPv6"]),
         (ALL, {"route_to": "mesh.lan"}, ["the route to mesh.lan (100.64.0.1) leaves by", "a VPN"]),
         (ALL, {"route_to": "far.lan"}, ["there is no route to far.lan (10.77.0.1)", "set rpc_address"]),
         (ALL, {"route_to": "fabric-too.lan"}, ["several addresses", "192.168.1.20 and 10.10.0.2", "set rpc_address"]),

@@ -23,6 +23,7 @@ SubState=running
 FragmentPath=/etc/systemd/system/relay-rpc.service
 DropInPaths=
 InvocationID=47c9c106f13040019a05ae4f9911d064
+IPAddressAllow=::1/128 127.0.0.0/8 10.89.77.10/32
 
 MainPID=0
 NRestarts=0
@@ -108,6 +109,14 @@ def test_started_before_unit_file(tmp_path, unit_file, drop_in, expected):
     entry = units.describe(properties, [], [], str(tmp_path))
     assert entry["started_before_unit_file"] is expected
     assert (entry["name"], entry["active"], entry["n_restarts"]) == ("relay-rpc.service", True, 2)
+
+
+def test_who_is_let_in():
+    running, stopped, missing = units.parse_show(SHOW)
+    assert units.describe(running, [], [])["allowed_addresses"] == ["10.89.77.10", "127.0.0.0/8", "::1"]
+    assert units.describe(stopped, [], [])["allowed_addresses"] == []
+    assert units.describe({**missing, "IPAddressAllow": ""}, [], [])["allowed_addresses"] == []
+    assert "IPAddressAllow" in units.PROPERTIES
 
 
 def test_a_stopped_unit_did_not_start_before_anything(tmp_path):

@@ -69,7 +69,7 @@ def test_what_node_facts_returns_is_accepted():
     facts = node.gather(node.Options(units=[], links=[{"name": "b", "address": "127.0.0.1", "port": 9}]))
     facts["gpus"] = [record.new("nvidia", 0, device="CUDA0", memory_free_bytes=5)]
     check_facts("a", json.loads(json.dumps(facts)))
-    assert set(NODE) - {"backends"} <= set(facts)
+    assert set(NODE) - {"backends", "llama"} <= set(facts)
     for name in ("gpus", "links", "addresses"):
         assert set(NODE[name][0]) <= set(facts[name][0])
     assert set(NODE["memory"]) == set(facts["memory"])

@@ -174,7 +174,7 @@ def test_without_room_for_the_output_it_leaves_the_host_with_a_warning(ask):
 def test_at_most_fifteen_devices(ask):
     plan = make_plan(ask([700], *([[420]] * 19), model=None, reserve_bytes=0))
     assert len(plan["devices"]) <= 15
-    assert sum(entry["reason"] == "too_many_devices" for entry in plan["refused"]) == 5
+    assert len(plan["refused"]) == 20 - len(plan["devices"])
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -233,7 +233,7 @@ def test_a_machine_with_more_gpus_offers_fifteen(ask, world):
     for machines in (([400] * 20,), ([10], [400] * 20)):
         plan = make_plan(ask(*machines, model=model, reserve_bytes=0))
         assert len(plan["devices"]) <= 15
-        assert sum(entry["reason"] == "too_many_devices" for entry in plan["refused"]) >= 5
+        assert len(plan["refused"]) >= 20 - len(plan["devices"])
     with pytest.raises(PoolError):
         make_plan(ask([250] * 20, model=model, reserve_bytes=0))
 
@@ -647,7 +647,7 @@ def test_infeasible_names_both_numbers_and_the_ways_out(ask):
     assert "the pool has 1 176 MiB beside its reserves (a CUDA0 688 MiB, b CUDA0 488 MiB)" in text
     assert "give a CUDA0 " in text
     with pytest.raises(
-        PoolError, match=r"lower relay_ctx_size to \d+, or set relay_kv_cache_type to q8_0, or give"
+        PoolError, match=r"lower relay_ctx_size to \d+, or set relay_kv_cache_type to q8_0, or take a file"
     ) as caught:
         make_plan(ask([1300], [1300], ctx_size=40960, parallel=4))
     smaller = int(str(caught.value).split("relay_ctx_size to ")[1].split(",")[0])
