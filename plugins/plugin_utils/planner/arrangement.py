@@ -55,6 +55,20 @@ class Arrangement:
             known = self._needs[padded, pipelined] = Needs(self.ledger, padded, pipelined)
         return known
 
+    def most_items(self, device: Device, pipelined: bool) -> int:
+        """No range with more items than this fits the device."""
+        needs = self.needs(not device.is_cpu, pipelined)
+        return max(needs.row(first).longest(device.usable_bytes) for first in range(self.n_items))
+
+    def items_on_host(self, ram: Device) -> int:
+        """Layers that fit the RAM of a server without a GPU."""
+        return self._host_needs.row(0).longest(ram.usable_bytes)
+
+    @cached_property
+    def nested(self) -> bool:
+        """Whether a part of a range never needs more than the range, on any kind of device."""
+        return all(self.needs(padded, pipelined).nested for padded in (False, True) for pipelined in (False, True))
+
     @cached_property
     def _host_needs(self) -> HostNeeds:
         return HostNeeds(self.ledger)

@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from heapq import nlargest
 from typing import Collection, Mapping, Sequence
 
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.devices import (
@@ -21,7 +19,6 @@ from ansible_collections.relay.pool.plugins.plugin_utils.planner.links import li
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.members import Members, Refusal
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.nodes import machine
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.split import MAX_DEVICES
 
 
 @dataclass(frozen=True)
@@ -39,11 +36,6 @@ class Pool:
     def holders(self, allow_cpu: bool) -> list[Device]:
         """Every device that may hold layers."""
         return [device for member in self.machines() for device in member.holders(allow_cpu)]
-
-    @cached_property
-    def most_bytes(self) -> int:
-        """What as many devices as llama.cpp takes offer together at most, the host's CPU not counted."""
-        return sum(nlargest(MAX_DEVICES, (device.usable_bytes for device in (*self.rpc, *self.host.gpus))))
 
 
 def read_pool(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from heapq import nlargest
 from typing import Sequence
 
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.arrangement import Arrangement
@@ -53,16 +54,28 @@ def sharded_exists(arrangement: Arrangement, pool: Pool, allow_cpu: bool) -> boo
     """Whether best_sharded() finds any without a draft; quicker."""
     if _too_small(arrangement, pool, allow_cpu):
         return False
-    compared = candidates(arrangement, pool.rpc)
-    if arrangement.feasible(pool.host, compared, allow_cpu):
+    # The largest mostly do, in whatever order.
+    largest = set(nlargest(FEW, range(len(pool.rpc)), key=lambda index: pool.rpc[index].usable_bytes))
+    some = [device for index, device in enumerate(pool.rpc) if index in largest]
+    if arrangement.feasible(pool.host, some, allow_cpu):
         return True
-    if len(compared) == len(pool.rpc):
+    if len(some) == len(pool.rpc):
         return False
-    return bool(arrangement.filled(pool.host, pool.rpc, None, allow_cpu, False, True))
+    if arrangement.filled(pool.host, pool.rpc, None, allow_cpu, False, True):
+        return True
+    return not arrangement.nested and best_sharded(arrangement, pool, allow_cpu) is not None
 
 
 def _too_small(arrangement: Arrangement, pool: Pool, allow_cpu: bool) -> bool:
-    """Whether the largest devices together are smaller than the model."""
+    """Whether the largest devices could not hold all items even if each could choose which."""
+    devices = (*pool.rpc, *pool.host.gpus)
+    kinds = [[device for device in devices if device.is_cpu is cpu] for cpu in (False, True)]
+    largest = [
+        device for kind in kinds for device in nlargest(arrangement.limit, kind, key=lambda device: device.usable_bytes)
+    ]
+    if any(arrangement.most_items(device, False) == arrangement.n_items for device in largest):
+        return False
     ram = pool.host.ram if allow_cpu and not pool.host.gpus else None
-    most = pool.most_bytes + (ram.usable_bytes if ram else 0)
-    return most < arrangement.needs(False, False).held()
+    pipelined = ram is None
+    counts = nlargest(arrangement.limit, (arrangement.most_items(device, pipelined) for device in largest))
+    return sum(counts) + (arrangement.items_on_host(ram) if ram else 0) < arrangement.n_items
