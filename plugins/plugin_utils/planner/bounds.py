@@ -48,10 +48,22 @@ def _host_buffers(ledger: Ledger) -> int:
     return min(ledger.host_bytes(False, pipelined) for pipelined in (False, True))
 
 
+def _device_buffers(ledger: Ledger) -> int:
+    """Of a device that holds one layer, the kind with the smallest buffers."""
+    shape = ledger.shape
+    kinds = zip(shape.windowed, shape.recurrent, shape.attention, ledger.kv)
+    layers = {kind: layer for layer, kind in enumerate(kinds)}.values()
+    return min(
+        ledger.device_bytes(False, pipelined, False, (layer, layer + 1))
+        for layer in layers
+        for pipelined in (False, True)
+    )
+
+
 def _devices_may_do(ledger: Ledger, devices: list[Device] | tuple[Device, ...]) -> bool:
     """As if layers could lie anywhere, on the largest devices, as many as llama.cpp takes, and a host's CPU besides."""
     usable = heapq.nlargest(MAX_DEVICES + 1, (device.usable_bytes for device in devices))
-    buffers = ledger.per_device + min(ledger.device_bytes(False, pipelined, False) for pipelined in (False, True))
+    buffers = ledger.per_device + _device_buffers(ledger)
     # On a CPU the buffers are those of the host, of which a part is not counted here.
     spare = 0 if any(device.is_cpu for device in devices) else buffers
     rooms = [max(size - spare, 0) for size in usable]
