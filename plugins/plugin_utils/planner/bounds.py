@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 def may_fit(ledger: Ledger, pool: Pool, allow_cpu: bool) -> bool:
     """False only where no arrangement fits; True says nothing."""
-    if _ram_may_do(ledger, pool.host) and _devices_may_do(ledger, pool.holders(allow_cpu)):
-        return True
-    # A replica elsewhere needs neither the host's RAM nor the devices of others.
-    return any(
+    if not _devices_may_do(ledger, pool.holders(allow_cpu)):
+        return False
+    # A replica elsewhere does not need the host's RAM.
+    return _ram_may_do(ledger, pool.host) or any(
         _ram_may_do(ledger, member) and _devices_may_do(ledger, member.holders(allow_cpu)) for member in pool.workers
     )
 
