@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Sequence
+from typing import TYPE_CHECKING
 
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import Ledger
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.devices import Device, Machine
@@ -19,15 +18,11 @@ if TYPE_CHECKING:
 
 def may_fit(ledger: Ledger, pool: Pool, allow_cpu: bool) -> bool:
     """False only where no arrangement fits; True says nothing."""
-    demand = _Demand.of(ledger)
-    if demand.ram_may_do(pool.host) and demand.devices_may_do(pool.holders(allow_cpu)):
-        return True
-    # A replica elsewhere needs neither the host's RAM nor the devices of others.
-    return any(
-        member.usable_bytes(allow_cpu) >= demand.whole
-        and demand.ram_may_do(member)
-        and demand.devices_may_do(member.holders(allow_cpu))
-        for member in pool.workers
+    if not _devices_may_do(ledger, pool.holders(allow_cpu)):
+        return False
+    # A replica elsewhere does not need the host's RAM.
+    return _ram_may_do(ledger, pool.host) or any(
+        _ram_may_do(ledger, member) and _devices_may_do(ledger, member.holders(allow_cpu)) for member in pool.workers
     )
 
 
@@ -44,52 +39,36 @@ def _output(ledger: Ledger) -> int:
     return min(ledger.output_weights(False), ledger.output_weights(False, on_cpu=True))
 
 
-@dataclass(frozen=True)
-class _Demand:
-    """Bytes that are needed at least: in the RAM of whichever machine serves; of all layers and the output; of a
-    device's compute buffer and copies; of the smallest layer. layers: how many there are."""
-
-    ram: int
-    whole: int
-    buffers: int
-    smallest: int
-    layers: int
-
-    @classmethod
-    def of(cls, ledger: Ledger) -> _Demand:
-        """The demand of a model."""
-        layers = _layers(ledger)
-        return cls(
-            # The token embedding and some buffers.
-            ram=ledger.input + min(ledger.host_bytes(False, pipelined) for pipelined in (False, True)),
-            whole=sum(layers) + _output(ledger),
-            buffers=ledger.per_device + _least_buffer(ledger),
-            smallest=min(layers),
-            layers=len(layers),
-        )
-
-    def ram_may_do(self, server: Machine) -> bool:
-        """Unknown RAM is trusted."""
-        return server.ram is None or self.ram <= server.ram.usable_bytes
-
-    def devices_may_do(self, devices: Sequence[Device]) -> bool:
-        """As if layers could lie anywhere, on the largest devices, as many as llama.cpp takes, and a host's CPU."""
-        usable = heapq.nlargest(MAX_DEVICES + 1, (device.usable_bytes for device in devices))
-        # On a CPU the buffers are those of the host, of which a part is not counted here.
-        spare = 0 if any(device.is_cpu for device in devices) else self.buffers
-        rooms = [max(size - spare, 0) for size in usable]
-        if self.whole > sum(rooms):
-            return False
-        return not self.smallest or sum(room // self.smallest for room in rooms) >= self.layers
+def _ram_may_do(ledger: Ledger, server: Machine) -> bool:
+    """The token embedding and some buffers are in the RAM of whichever machine serves; unknown RAM is trusted."""
+    return server.ram is None or ledger.input + _host_buffers(ledger) <= server.ram.usable_bytes
 
 
-def _least_buffer(ledger: Ledger) -> int:
-    """No device has a smaller compute buffer, whatever layers it holds."""
-    if any(ledger.shape.recurrent):
-        # What crosses between two stages depends on both ends of a stage.
-        return 0
+def _host_buffers(ledger: Ledger) -> int:
+    return min(ledger.host_bytes(False, pipelined) for pipelined in (False, True))
+
+
+def _device_buffers(ledger: Ledger) -> int:
+    """Of a device that holds one layer, the kind with the smallest buffers."""
+    shape = ledger.shape
+    kinds = zip(shape.windowed, shape.recurrent, shape.attention, ledger.kv)
+    layers = {kind: layer for layer, kind in enumerate(kinds)}.values()
     return min(
-        ledger.device_bytes(layer == 0, pipelined, False, (layer, layer + 1))
-        for layer in range(ledger.n_layer)
+        ledger.device_bytes(False, pipelined, False, (layer, layer + 1))
+        for layer in layers
         for pipelined in (False, True)
     )
+
+
+def _devices_may_do(ledger: Ledger, devices: list[Device] | tuple[Device, ...]) -> bool:
+    """As if layers could lie anywhere, on the largest devices, as many as llama.cpp takes, and a host's CPU besides."""
+    usable = heapq.nlargest(MAX_DEVICES + 1, (device.usable_bytes for device in devices))
+    buffers = ledger.per_device + _device_buffers(ledger)
+    # On a CPU the buffers are those of the host, of which a part is not counted here.
+    spare = 0 if any(device.is_cpu for device in devices) else buffers
+    rooms = [max(size - spare, 0) for size in usable]
+    layers = _layers(ledger)
+    if sum(layers) + _output(ledger) > sum(rooms):
+        return False
+    least = min(layers)
+    return not least or sum(room // least for room in rooms) >= len(layers)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import heapq
 from typing import TYPE_CHECKING, Any, Callable
 
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
 
 MOST = 40
+# Of a pool with more devices than this the largest are tried; a plan over these is one over all.
+DEVICES = 64
 
 
 class Exhausted(Exception):
@@ -29,7 +32,7 @@ class Trials:
     def __init__(self, planner: Planner) -> None:
         self._planner = type(planner)
         self.request: Request = dataclasses.replace(planner.request, draft=None, draft_path=None, previous=None)
-        self.pool: Pool = planner.pool
+        self.pool: Pool = _largest(planner.pool)
         self.made = 0
 
     def changed(self, **changes: Any) -> Request:
@@ -76,6 +79,25 @@ class Trials:
         while step < high and not self.works(*asked(step)):
             low, step, stride = step + 1, min(step + stride, high), stride * 4
         return _first(lambda middle: self.works(*asked(middle)), low, step)
+
+
+def _largest(pool: Pool) -> Pool:
+    """The host, the worker with most memory, and of the others the largest devices."""
+    holders = [device for member in pool.workers for device in member.holders(True)]
+    if len(holders) <= DEVICES:
+        return pool
+    kept = {(d.host, d.name) for d in heapq.nlargest(DEVICES, holders, key=lambda device: device.usable_bytes)}
+    most = max(pool.workers, key=lambda member: sum(device.usable_bytes for device in member.holders(True)))
+    workers = []
+    for member in pool.workers:
+        gpus = tuple(gpu for gpu in member.gpus if (gpu.host, gpu.name) in kept)
+        if member == most or (not member.gpus and (member.host, "CPU") in kept):
+            workers.append(member)
+        elif gpus:
+            workers.append(dataclasses.replace(member, gpus=gpus))
+    remaining = {(device.host, device.name) for member in workers for device in member.holders(True)}
+    rpc = tuple(device for device in pool.rpc if (device.host, device.name) in remaining)
+    return dataclasses.replace(pool, workers=tuple(workers), rpc=rpc)
 
 
 def _first(holds: Callable[[int], bool], low: int, high: int) -> int:
