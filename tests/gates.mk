@@ -27,7 +27,7 @@ MACHINES_BEFORE := $(shell inventories/demo/bin/machines status 2>/dev/null | gr
 
 GATES := lint sanity docs-check molecule
 
-.PHONY: test tests $(GATES) unit integration pool memory-check speed-check
+.PHONY: test tests $(GATES) unit integration pool memory-check scale-check speed-check
 
 # All checks. A failed one does not hide the others, and what pytest says comes last. The machines of the embedded pool
 # are left as they were found: up, or gone.
@@ -80,6 +80,14 @@ MEMORY_ARGS ?= --write
 memory-check: setup
 	@echo "== memory-check: the ledger's bytes beside llama.cpp's own, for the shapes of real models"
 	@$(GATES_ENV) $(PYTHON) -m tests.memory $(MEMORY_ARGS)
+
+# Arguments for the check, for example SCALE_ARGS="--most 100"
+SCALE_ARGS ?= --write
+
+# Not part of `test`, which runs a sample of it: about two minutes.
+scale-check: setup
+	@echo "== scale-check: seconds and memory of a plan, for up to 1 000 machines with 8 GPUs each"
+	@$(GATES_ENV) $(PYTHON) -m tests.scale $(SCALE_ARGS)
 
 # What to measure, for example SPEED_ARGS=splits
 SPEED_ARGS ?=
