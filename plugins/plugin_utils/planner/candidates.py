@@ -18,7 +18,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.planner.arrangement imp
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.devices import Device
 
 # So many devices are all compared, which is exact.
-FEW = 48
+FEW = 160
 # So many devices are tried for the output, the nearest.
 NEAREST = 6
 

@@ -78,7 +78,7 @@ def test_a_choice_of_many_is_as_good_as_all():
 
 
 def test_few_are_all_compared_and_many_keep_their_order(ask, world):
-    request = ask([700], *([400 + 10 * number] for number in range(120)))
+    request = ask([700], *([400 + 10 * number] for number in range(200)))
     planner = Planner(request)
     arrangement = Arrangement(planner.ledger, nominal_bandwidth(planner.pool.holders(False)))
     assert candidates(arrangement, planner.pool.rpc[:FEW]) == list(planner.pool.rpc[:FEW])
