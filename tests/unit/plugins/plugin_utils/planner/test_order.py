@@ -99,14 +99,16 @@ def test_layers_for_drafting_count_in_the_split_though_they_are_not_loaded(ask, 
 
 
 def test_a_second_gpu_of_a_worker_costs_less_network_than_another_machine(ask, world):
-    """From one GPU of a worker to the next the activations stay there."""
-    pair, single = world.node(2, [700, 700]), world.node(3, [700])
+    """From one GPU of a worker to the next the activations stay there, which is worth more than an emptier GPU."""
+    # Too little RAM to serve, so that there is no replica.
+    pair, single = world.node(2, [700, 700], ram=10), world.node(3, [900], ram=10)
     for order in ((pair, single), (single, pair)):
         nodes = [{**node, "address": f"10.0.0.{number}"} for number, node in enumerate(order, 2)]
         host = world.node(1, [], links=[{"name": name, **GIGABIT} for name in "bc"])
         plan = make_plan(ask(host, *nodes, reserve_bytes=0))
         machine = "b" if order[0] is pair else "c"
-        assert {host for host, _device, _name in named(plan)} == {machine}
+        assert [host for host, _device, _name in named(plan)] == [machine, machine]
+        assert plan["kind"] == "sharded"
 
 
 @pytest.mark.parametrize("limit", [1000, 1])
