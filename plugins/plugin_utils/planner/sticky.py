@@ -148,7 +148,9 @@ def _is_link(value: Any) -> bool:
     return (
         isinstance(value, Mapping)
         and set(value) == {"rtt_seconds", "speed_mbps"}
-        and all(figure is None or (type(figure) in (int, float) and 0 <= figure < math.inf) for figure in value.values())
+        and all(
+            figure is None or (type(figure) in (int, float) and 0 <= figure < math.inf) for figure in value.values()
+        )
     )
 
 

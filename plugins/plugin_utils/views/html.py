@@ -42,7 +42,7 @@ MEANINGS = {
     "compute": "buffers",
     "draft": "model",
     "reserve": "kept free",
-    "left": "",
+    "left": "of what is free",
 }
 # How the patterns look without their colours. Each is a tile of 8 x 8 pixels.
 PATTERNS: dict[str, list[tuple[str, dict[str, str]]]] = {
@@ -81,8 +81,8 @@ def _add(parent: Element, tag: str, text: str | None = None, attributes: Mapping
 
 
 def _spaced(number: str) -> str:
-    """Digits in threes, apart by a narrow space at which no line breaks."""
-    return number if number == "?" else f"{int(number):,}".replace(",", "\u202f")
+    """A number of MiB, its digits in threes, apart by a narrow space at which no line breaks."""
+    return "unknown" if number == "?" else f"{int(number):,}".replace(",", "\u202f")
 
 
 def _share(value: float) -> str:
@@ -167,6 +167,8 @@ def _how_to_read(pictures: Sequence[Bar], scale: int) -> str:
         found += " A bar too narrow to read is drawn once more below, magnified."
     if any(bar.cut for bar in pictures):
         found += " RAM that holds no layers is cut off where the scale ends."
+    if any(bar.over_bytes for bar in pictures):
+        found += " A crossed lower edge marks what does not fit."
     if any(bar.end is None for bar in pictures):
         found += " A bar with an open end has an unknown amount of memory."
     return found
@@ -192,20 +194,19 @@ def _device(machine: Element, stage: Mapping[str, Any], bar: Bar) -> None:
     drawn = _add(row, "div", attributes={"class": "drawn"})
     _bar(drawn, bar, 1, _spoken(stage, bar))
     if bar.magnified > 1:
+        after = _extent(bar) * bar.magnified + (OPEN_END if bar.end is None else 0)
         lens = _add(drawn, "div", attributes={"class": "lens"})
         _bar(lens, bar, bar.magnified, None)
-        _add(
-            lens, "span", f"magnified {bar.magnified} times", {"style": f"left: {_share(_extent(bar) * bar.magnified)}"}
-        )
+        _add(lens, "span", f"magnified {bar.magnified} times", {"style": f"left: {_share(after)}"})
     numbers = _add(drawn, "dl", attributes={"class": "numbers"})
     for part in bar.parts:
         if part.name != "left":
             _number(numbers, part.name, LABELS[part.name], words.need(part.size_bytes))
     if bar.over_bytes:
-        _number(numbers, "over", "does not fit", words.need(bar.over_bytes))
+        _number(numbers, "over", "short", words.need(bar.over_bytes))
     else:
         _number(numbers, "left", LABELS["left"], words.room(memory["left_bytes"]))
-    _number(numbers, "free", "of free", words.room(memory["free_bytes"]))
+    _number(numbers, "free", "free", words.room(memory["free_bytes"]))
 
 
 def _layers(stage: Mapping[str, Any]) -> str:
@@ -213,7 +214,7 @@ def _layers(stage: Mapping[str, Any]) -> str:
     if not count:
         return "output" if stage["has_output"] else "no layers"
     what = f"layer {first}" if count == 1 else f"layers {first}\u2013{first + count - 1}"
-    return f"{what} and output" if stage["has_output"] else what
+    return f"{what}, output" if stage["has_output"] else what
 
 
 def _spoken(stage: Mapping[str, Any], bar: Bar) -> str:
@@ -266,7 +267,9 @@ def _bar(parent: Element, bar: Bar, factor: int, label: str | None) -> None:
         _add(svg, "rect", attributes=open_end)
         return
     if bar.over_bytes:
-        rect("over", bar.end, extent - bar.end)
+        # Along the lower edge, so that what does not fit is still seen.
+        over = rect("over", bar.end, extent - bar.end)
+        over.attrib.update(y="65%", height="35%")
     rect("frame", 0, bar.end)
     if bar.cut:
         edge = _add(svg, "svg", attributes={"class": "cut", "x": "100%"})

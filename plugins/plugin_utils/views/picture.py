@@ -105,10 +105,10 @@ def _magnified(extent: float) -> int:
 
 
 def ticks(scale: int) -> tuple[tuple[float, str], ...]:
-    """Where the axis is marked and with what: (share of the full width, "8 GiB"), from 0 on, MAX_TICKS at most."""
+    """Where the axis is marked and with what: (share of the full width, "8 GiB"), after 0, fewer than MAX_TICKS."""
     unit, name = (GIB, "GiB") if scale >= 2 * GIB else (MIB, "MiB")
     whole = scale // unit
     step = 1
     while whole // step >= MAX_TICKS:
         step *= 2
-    return tuple((number * unit / scale, f"{number} {name}") for number in range(0, whole + 1, step))
+    return tuple((number * unit / scale, f"{number} {name}") for number in range(step, whole + 1, step))
