@@ -143,6 +143,14 @@ def test_unknown_ram_is_drawn_as_unknown():
     assert spoken[0].endswith("MiB planned, an unknown amount is free")
 
 
+def test_a_frame_ends_where_the_memory_of_the_device_ends():
+    plan = plans.vendors()
+    scale = scale_bytes(plan)
+    ends = sorted(min(stage["memory"]["free_bytes"], scale) / scale for stage in plan["stages"])
+    frames = [percent(element["attributes"]["width"]) for element in Page(plan_html(plan)).all("rect", class_="frame")]
+    assert sorted(frames) == pytest.approx(ends, rel=0.01)
+
+
 def test_what_does_not_fit_is_drawn_said_and_spoken():
     plan = plans.vendors()
     memory = plan["stages"][1]["memory"]
