@@ -126,19 +126,19 @@ def test_what_is_laid_out_is_to_scale_and_fits_the_screen(measure, name, width):
     hosts = list(dict.fromkeys(stage["host"] for stage in plan["stages"]))
     stages = sorted(plan["stages"], key=lambda stage: hosts.index(stage["host"]))
     assert len(found["bars"]) == len(stages)
-    for stage, bar in zip(stages, found["bars"]):
-        assert bar["width"] >= width * 0.5
-        byte = bar["width"] / scale
-        needed = [part for part in bar["parts"] if part["name"] != "left"]
+    for stage, picture in zip(stages, found["bars"]):
+        assert picture["width"] >= width * 0.5
+        byte = picture["width"] / scale
+        needed = [part for part in picture["parts"] if part["name"] != "left"]
         assert sum(part["width"] for part in needed) == pytest.approx(stage["memory"]["total_bytes"] * byte, rel=0.01)
-        at = bar["left"]
-        for part in bar["parts"]:
+        at = picture["left"]
+        for part in picture["parts"]:
             assert part["left"] == pytest.approx(at, abs=0.1)
-            assert part["height"] == bar["height"]
+            assert part["height"] == picture["height"]
             at += part["width"]
             if part["name"] != "left":
                 assert part["width"] == pytest.approx(part["bytes"] * byte, rel=0.01, abs=0.05)
-        assert at <= bar["left"] + bar["width"] + 0.1
+        assert at <= picture["left"] + picture["width"] + 0.1
 
 
 def luminance(color):
@@ -157,7 +157,7 @@ def test_it_follows_the_reader_into_the_dark(measure):
 
 
 def test_every_part_is_painted_in_its_own_way(measure):
-    parts = {part["name"]: part["fill"] for bar in measure(plans.cpus())["bars"] for part in bar["parts"]}
+    parts = {part["name"]: part["fill"] for picture in measure(plans.cpus())["bars"] for part in picture["parts"]}
     assert set(parts) == {"weights", "kv", "compute", "draft", "reserve", "left"}
     assert len(set(parts.values())) == len(parts)
 

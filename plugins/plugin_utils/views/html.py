@@ -141,7 +141,7 @@ def _memory(main: Element, plan: Mapping[str, Any]) -> None:
     _add(section, "h2", "Memory")
     scale = scale_bytes(plan)
     pictures = list(zip(plan["stages"], bars(plan)))
-    _add(section, "p", _how_to_read([bar for _stage, bar in pictures], scale), {"class": "note"})
+    _add(section, "p", _how_to_read([picture for _stage, picture in pictures], scale), {"class": "note"})
     legend = _add(section, "ul", attributes={"class": "legend"})
     for name, meaning in MEANINGS.items():
         item = _add(legend, "li")
@@ -156,20 +156,20 @@ def _memory(main: Element, plan: Mapping[str, Any]) -> None:
         machine = _add(section, "section", attributes={"class": "machine"})
         title = _add(machine, "h3", str(host))
         _add(title, "span", _role(host == plan["host"], workers.get(host)))
-        for stage, bar in pictures:
+        for stage, picture in pictures:
             if stage["host"] == host:
-                _device(machine, stage, bar)
+                _device(machine, stage, picture)
 
 
 def _how_to_read(pictures: Sequence[Bar], scale: int) -> str:
     found = f"All sizes are MiB. All bars have one scale: the full width is {_spaced(str(scale // MIB))} MiB."
-    if any(bar.magnified > 1 for bar in pictures):
+    if any(picture.magnified > 1 for picture in pictures):
         found += " A bar too narrow to read is drawn once more below, magnified."
-    if any(bar.cut for bar in pictures):
+    if any(picture.cut for picture in pictures):
         found += " RAM that holds no layers is cut off where the scale ends."
-    if any(bar.over_bytes for bar in pictures):
+    if any(picture.over_bytes for picture in pictures):
         found += " A crossed lower edge marks what does not fit."
-    if any(bar.end is None for bar in pictures):
+    if any(picture.end is None for picture in pictures):
         found += " A bar with an open end has an unknown amount of memory."
     return found
 
@@ -183,27 +183,27 @@ def _role(serves: bool, worker: Mapping[str, Any] | None) -> str:
     return f"{found}, {words.link(worker['link'])}" if worker.get("link") else found
 
 
-def _device(machine: Element, stage: Mapping[str, Any], bar: Bar) -> None:
+def _device(machine: Element, stage: Mapping[str, Any], picture: Bar) -> None:
     memory = stage["memory"]
-    row = _add(machine, "div", attributes={"class": "device over-full" if bar.over_bytes else "device"})
+    row = _add(machine, "div", attributes={"class": "device"})
     name = _add(row, "div", attributes={"class": "name"})
     title = _add(name, "h4", str(stage["device"]))
     if stage.get("rpc_device"):
         _add(title, "span", str(stage["rpc_device"]))
     _add(name, "p", _layers(stage))
     drawn = _add(row, "div", attributes={"class": "drawn"})
-    _bar(drawn, bar, 1, _spoken(stage, bar))
-    if bar.magnified > 1:
-        after = _extent(bar) * bar.magnified + (OPEN_END if bar.end is None else 0)
+    _bar(drawn, picture, 1, _spoken(stage, picture))
+    if picture.magnified > 1:
+        after = _extent(picture) * picture.magnified + (OPEN_END if picture.end is None else 0)
         lens = _add(drawn, "div", attributes={"class": "lens"})
-        _bar(lens, bar, bar.magnified, None)
-        _add(lens, "span", f"magnified {bar.magnified} times", {"style": f"left: {_share(after)}"})
+        _bar(lens, picture, picture.magnified, None)
+        _add(lens, "span", f"magnified {picture.magnified} times", {"style": f"left: {_share(after)}"})
     numbers = _add(drawn, "dl", attributes={"class": "numbers"})
-    for part in bar.parts:
+    for part in picture.parts:
         if part.name != "left":
             _number(numbers, part.name, LABELS[part.name], words.need(part.size_bytes))
-    if bar.over_bytes:
-        _number(numbers, "over", "short", words.need(bar.over_bytes))
+    if picture.over_bytes:
+        _number(numbers, "over", "short", words.need(picture.over_bytes))
     else:
         _number(numbers, "left", LABELS["left"], words.room(memory["left_bytes"]))
     _number(numbers, "free", "free", words.room(memory["free_bytes"]))
@@ -217,14 +217,14 @@ def _layers(stage: Mapping[str, Any]) -> str:
     return f"{what}, output" if stage["has_output"] else what
 
 
-def _spoken(stage: Mapping[str, Any], bar: Bar) -> str:
+def _spoken(stage: Mapping[str, Any], picture: Bar) -> str:
     """The bar for those who cannot see it; its numbers follow as text."""
     memory = stage["memory"]
     total, free = words.need(memory["total_bytes"]), words.room(memory["free_bytes"])
     label = f"{stage['host']} {stage['device']}: {total} MiB planned"
-    if bar.end is None:
+    if picture.end is None:
         return f"{label}, an unknown amount is free"
-    return f"{label} of {free} MiB free" + (", which does not fit" if bar.over_bytes else "")
+    return f"{label} of {free} MiB free" + (", which does not fit" if picture.over_bytes else "")
 
 
 def _number(numbers: Element, kind: str, label: str, value: str) -> None:
@@ -243,12 +243,12 @@ def _swatch(parent: Element, kind: str) -> None:
     _add(svg, "rect", attributes={"class": kind, "width": "100%", "height": "100%"})
 
 
-def _extent(bar: Bar) -> float:
-    last = bar.parts[-1] if bar.parts else None
-    return max(bar.end or 0, last.start + last.width if last else 0)
+def _extent(picture: Bar) -> float:
+    last = picture.parts[-1] if picture.parts else None
+    return max(picture.end or 0, last.start + last.width if last else 0)
 
 
-def _bar(parent: Element, bar: Bar, factor: int, label: str | None) -> None:
+def _bar(parent: Element, picture: Bar, factor: int, label: str | None) -> None:
     spoken = {"role": "img", "aria-label": label} if label else {"aria-hidden": "true"}
     svg = _add(parent, "svg", attributes={"class": "bar", **spoken})
 
@@ -256,22 +256,22 @@ def _bar(parent: Element, bar: Bar, factor: int, label: str | None) -> None:
         place = {"x": _share(start * factor), "width": _share(width * factor), "height": "100%"}
         return _add(svg, "rect", attributes={"class": kind, **place})
 
-    for part in bar.parts:
+    for part in picture.parts:
         shape = rect(part.name, part.start, part.width)
         shape.set("data-bytes", str(part.size_bytes))
         _add(shape, "title", f"{LABELS[part.name]} {_spaced(words.need(part.size_bytes))} MiB")
-    extent = _extent(bar)
-    if bar.end is None:
+    extent = _extent(picture)
+    if picture.end is None:
         # Not to scale, so it is not magnified with the rest.
         open_end = {"class": "unknown", "x": _share(extent * factor), "width": _share(OPEN_END), "height": "100%"}
         _add(svg, "rect", attributes=open_end)
         return
-    if bar.over_bytes:
+    if picture.over_bytes:
         # Along the lower edge, so that what does not fit is still seen.
-        over = rect("over", bar.end, extent - bar.end)
+        over = rect("over", picture.end, extent - picture.end)
         over.attrib.update(y="65%", height="35%")
-    rect("frame", 0, bar.end)
-    if bar.cut:
+    rect("frame", 0, picture.end)
+    if picture.cut:
         edge = _add(svg, "svg", attributes={"class": "cut", "x": "100%"})
         _add(edge, "path", attributes={"d": "M1 -1-6 4 0 9-6 14 0 19-6 23H1Z"})
 

@@ -77,7 +77,7 @@ def drawn(page):
             found.append({} if attributes.get("role") == "img" else None)
         elif element["tag"] == "rect" and "data-bytes" in attributes and found[-1] is not None:
             found[-1][attributes["class"]] = percent(attributes["width"]), int(attributes["data-bytes"])
-    return [bar for bar in found if bar is not None]
+    return [picture for picture in found if picture is not None]
 
 
 @pytest.mark.parametrize("make", [plans.cpus, plans.vendors, plans.replica])
@@ -89,17 +89,19 @@ def test_the_drawn_widths_are_the_plan_s_bytes_to_scale(make):
     hosts = list(dict.fromkeys(stage["host"] for stage in plan["stages"]))
     stages = sorted(plan["stages"], key=lambda stage: hosts.index(stage["host"]))
     assert len(pictures) == len(stages)
-    for stage, bar in zip(stages, pictures):
+    for stage, picture in zip(stages, pictures):
         memory = stage["memory"]
-        needed = sum(width for name, (width, _bytes) in bar.items() if name != "left") * scale
+        needed = sum(width for name, (width, _bytes) in picture.items() if name != "left") * scale
         assert needed == pytest.approx(memory["total_bytes"], rel=0.01)
-        assert sum(size for name, (_width, size) in bar.items() if name != "left") == memory["total_bytes"]
+        assert sum(size for name, (_width, size) in picture.items() if name != "left") == memory["total_bytes"]
         for name in ("weights", "compute", "draft", "reserve"):
-            assert bar.get(name, (0, 0))[1] == memory[f"{name}_bytes"]
+            assert picture.get(name, (0, 0))[1] == memory[f"{name}_bytes"]
         if memory["left_bytes"] is None:
-            assert "left" not in bar
+            assert "left" not in picture
         elif memory["free_bytes"] <= scale:
-            assert sum(width for width, _bytes in bar.values()) * scale == pytest.approx(memory["free_bytes"], rel=0.01)
+            assert sum(width for width, _bytes in picture.values()) * scale == pytest.approx(
+                memory["free_bytes"], rel=0.01
+            )
 
 
 def test_it_says_what_an_operator_asks_for():

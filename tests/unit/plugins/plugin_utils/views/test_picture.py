@@ -39,9 +39,9 @@ def drawn(*stages):
 def test_the_parts_are_the_bytes_of_the_plan(make):
     plan = make()
     scale = scale_bytes(plan)
-    for row, bar in zip(plan["stages"], bars(plan)):
+    for row, picture in zip(plan["stages"], bars(plan)):
         memory = row["memory"]
-        sizes = {part.name: part.size_bytes for part in bar.parts}
+        sizes = {part.name: part.size_bytes for part in picture.parts}
         wanted = {
             "weights": memory["weights_bytes"],
             "kv": memory["kv_bytes"] + memory["recurrent_bytes"],
@@ -52,10 +52,10 @@ def test_the_parts_are_the_bytes_of_the_plan(make):
         }
         assert sizes == {name: size for name, size in wanted.items() if size}
         at = 0.0
-        for part in bar.parts:
+        for part in picture.parts:
             assert part.start == pytest.approx(at)
             at += part.width
-            if not (part.name == "left" and bar.cut):
+            if not (part.name == "left" and picture.cut):
                 assert part.width * scale == pytest.approx(part.size_bytes)
         assert at <= 1 + 1e-9
 
@@ -67,20 +67,20 @@ def test_a_card_of_24_gb_is_three_times_one_of_8():
 
 
 def test_the_recurrent_state_is_drawn_with_the_kv_cache():
-    (bar,) = drawn(stage(10, 20, 30, free=100))
-    assert [(part.name, part.size_bytes) for part in bar.parts] == [("weights", 10), ("kv", 50), ("left", 40)]
+    (picture,) = drawn(stage(10, 20, 30, free=100))
+    assert [(part.name, part.size_bytes) for part in picture.parts] == [("weights", 10), ("kv", 50), ("left", 40)]
 
 
 def test_what_does_not_fit_is_drawn_beyond_the_end():
-    (bar,) = drawn(stage(60, 40, free=80))
-    assert (bar.end, bar.over_bytes) == (0.8, 20)
-    assert [part.name for part in bar.parts] == ["weights", "kv"]
-    assert sum(part.width for part in bar.parts) == 1
+    (picture,) = drawn(stage(60, 40, free=80))
+    assert (picture.end, picture.over_bytes) == (0.8, 20)
+    assert [part.name for part in picture.parts] == ["weights", "kv"]
+    assert sum(part.width for part in picture.parts) == 1
 
 
 def test_a_device_without_any_room():
-    (bar,) = drawn(stage(60, free=0))
-    assert (bar.end, bar.over_bytes) == (0, 60)
+    (picture,) = drawn(stage(60, free=0))
+    assert (picture.end, picture.over_bytes) == (0, 60)
 
 
 def test_unknown_memory_has_an_open_end_within_the_width():
@@ -133,10 +133,10 @@ FREE = st.none() | st.integers(0, 2**45)
 @given(st.lists(st.tuples(st.lists(st.integers(0, 2**42), min_size=6, max_size=6), FREE, st.booleans()), max_size=9))
 def test_whatever_the_plan_nothing_leaves_the_width_and_nothing_is_hidden(rows):
     stages = [stage(*sizes, free=free, device="CPU", n_layers=int(holds)) for sizes, free, holds in rows]
-    for row, bar in zip(stages, drawn(*stages)):
+    for row, picture in zip(stages, drawn(*stages)):
         memory = row["memory"]
-        needed = sum(part.size_bytes for part in bar.parts if part.name != "left")
+        needed = sum(part.size_bytes for part in picture.parts if part.name != "left")
         assert needed == memory["total_bytes"]
-        assert sum(part.width for part in bar.parts) <= 1 + 1e-9
-        assert bar.over_bytes == max(-(memory["left_bytes"] or 0), 0)
-        assert (bar.end is None) == (memory["free_bytes"] is None)
+        assert sum(part.width for part in picture.parts) <= 1 + 1e-9
+        assert picture.over_bytes == max(-(memory["left_bytes"] or 0), 0)
+        assert (picture.end is None) == (memory["free_bytes"] is None)
