@@ -14,6 +14,8 @@ author:
 description:
   - Draws the memory of every device that the plan uses, all on one scale, as a bar of weights, KV cache with recurrent
     state, compute buffers, draft, reserve and what is left, with the same numbers as text.
+  - A bar that is narrower than a sixteenth of the full width is drawn a second time, magnified. Of RAM that holds no
+    layers, what is left is cut off where the scale ends. Both are said beside the bars.
   - Beside the bars stand the layers, the names over RPC, endpoints and links, the state of the draft, the estimates,
     the warnings, what was refused, the advice and the command lines.
   - The file needs no scripts and nothing else. It follows the light or dark setting of the reader, can be printed
