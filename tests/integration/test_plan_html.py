@@ -40,12 +40,16 @@ addEventListener("load", () => {
     background: style.backgroundColor, wide: wide.map((element) => element.outerHTML.slice(0, 200)),
     clipped: text.filter((element) => element.scrollWidth > element.clientWidth + 1 && element.clientWidth)
       .map((element) => element.outerHTML.slice(0, 200)) };
-  const out = document.createElement("pre");
-  out.id = "measured";
-  out.textContent = JSON.stringify(found);
-  document.body.append(out);
+  parent.postMessage(JSON.stringify(found), "*");
 });
 </script>
+"""
+# A frame may be narrower than a window of Chromium, which is not below 500 pixels.
+FRAME = """<!DOCTYPE html>
+<meta name="color-scheme" content="light dark">
+<script>addEventListener("message", (event) => {{ document.querySelector("pre").textContent = event.data; }});</script>
+<pre></pre>
+<iframe src="framed.html" width="{width}" height="900" style="border: 0"></iframe>
 """
 
 
@@ -63,11 +67,11 @@ def chromium():
 def browse(chromium, tmp_path):
     """Opens a text as a page with these arguments of the browser and returns what it writes."""
 
-    def run(text, *arguments, width=1200, height=900, dark=False):
+    def run(text, *arguments, dark=False):
         page = tmp_path / "plan.html"
         page.write_text(text, encoding="utf-8")
         command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"]
-        command += [f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},{height}"]
+        command += [f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1300,900"]
         command += [f"--blink-settings=preferredColorScheme={0 if dark else 1}", *arguments, page.as_uri()]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr
@@ -77,14 +81,15 @@ def browse(chromium, tmp_path):
 
 
 @pytest.fixture
-def measure(browse):
+def measure(browse, tmp_path):
     """What MEASURE finds on the page of a plan."""
 
-    def run(plan, **options):
+    def run(plan, width=1200, dark=False):
         page, n_replaced = re.subn(r'<meta http-equiv="Content-Security-Policy"[^>]*>', MEASURE, plan_html(plan))
         assert n_replaced == 1
-        dom = browse(page, "--dump-dom", **options)
-        (found,) = re.findall(r'<pre id="measured">(.*?)</pre>', dom, re.DOTALL)
+        (tmp_path / "framed.html").write_text(page, encoding="utf-8")
+        dom = browse(FRAME.format(width=width), "--dump-dom", dark=dark)
+        (found,) = re.findall(r"<pre>(.+?)</pre>", dom, re.DOTALL)
         for entity, character in (("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&")):
             found = found.replace(entity, character)
         return json.loads(found)
