@@ -81,6 +81,8 @@ UNREADABLE = (AttributeError, IndexError, KeyError, StopIteration, TypeError, Va
 NOTES = ("warnings", "advice")
 # These change while the pool runs.
 MOVING = ("free_bytes", "left_bytes")
+# These move with every measurement of the links, which must not move a running pool.
+FIGURES = ("tokens_per_second", "network_seconds", "with_draft_tokens_per_second", "break_even_acceptance")
 
 
 def same_inputs(previous: Any, inputs: Mapping[str, Any]) -> bool:
@@ -111,8 +113,10 @@ def kept_plan(previous: Mapping[str, Any], remade: Mapping[str, Any]) -> dict[st
         # The reserve is a wish, not an allocation: it alone does not move a running pool.
         if memory["left_bytes"] is not None and memory["left_bytes"] + memory["reserve_bytes"] < 0:
             return None
-    fixed = set(remade) - {"llama"}
+    fixed = set(remade) - {"llama", "predicted"}
     if _canonical(_fixed(previous, fixed)) != _canonical(_fixed(remade, fixed)):
+        return None
+    if _canonical(_kind(previous["predicted"])) != _canonical(_kind(remade["predicted"])):
         return None
     for stage, anew in zip(previous["stages"], remade["stages"]):
         row = stage["memory"]
@@ -127,7 +131,7 @@ def kept_plan(previous: Mapping[str, Any], remade: Mapping[str, Any]) -> dict[st
         return None
     if not all(isinstance(note, str) for name in NOTES for note in previous[name]):
         return None
-    kept = {**{name: previous[name] for name in (*fixed, *NOTES, "refused", "inputs")}, "kept": True}
+    kept = {**{name: previous[name] for name in (*fixed, "predicted", *NOTES, "refused", "inputs")}, "kept": True}
     kept["llama"] = remade["llama"]
     plan_table(kept)
     return kept
@@ -152,6 +156,21 @@ def _is_link(value: Any) -> bool:
             figure is None or (type(figure) in (int, float) and 0 <= figure < math.inf) for figure in value.values()
         )
     )
+
+
+def _kind(predicted: Mapping[str, Any]) -> dict[str, Any]:
+    """Predictions without the values of their figures; what is wrong with one stays visible."""
+    kind = {**predicted, **{name: "a figure" for name in FIGURES if _is_figure(predicted[name])}}
+    if predicted["with_draft_tokens_per_second"] is not None:
+        # Whether the draft can win at all may change from one measurement of the links to the next.
+        even, why = predicted["break_even_acceptance"], predicted["draft_reason"]
+        sound = isinstance(why, str) if even is None else why is None and _is_figure(even)
+        kind.update(break_even_acceptance=sound, draft_reason=sound)
+    return kind
+
+
+def _is_figure(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
 
 
 def _canonical(value: Any) -> str:

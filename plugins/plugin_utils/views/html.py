@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Iterable, Mapping, Sequence
 from xml.etree.ElementTree import Element, tostring
 
-from ansible_collections.relay.pool.plugins.plugin_utils.views import words
+from ansible_collections.relay.pool.plugins.plugin_utils.views import predicted, words
 from ansible_collections.relay.pool.plugins.plugin_utils.views.markup import add, spaced
 from ansible_collections.relay.pool.plugins.plugin_utils.views.memory_bars import add_memory, add_patterns
 
@@ -57,28 +57,19 @@ def _head(page: Element, title: str) -> None:
 def _facts(header: Element, plan: Mapping[str, Any]) -> None:
     llama = plan.get("llama") or {}
     build = ", ".join(f"{key} {llama[key]}" for key in ("version", "build", "commit") if llama.get(key))
-    facts = [("File", str(plan["model"]["path"])), ("Draft", words.draft_state(plan)), ("Speed", _speed(plan))]
-    facts += [("llama.cpp", build)] if build else []
+    facts = {
+        "File": [str(plan["model"]["path"])],
+        "Draft": [words.draft_state(plan)],
+        "Speed": predicted.lines(plan) or ["no estimate"],
+        "llama.cpp": [build] if build else [],
+    }
     listed = add(header, "dl", attributes={"class": "facts"})
-    for name, value in facts:
-        row = add(listed, "div")
-        add(row, "dt", name)
-        add(row, "dd", value)
-
-
-def _speed(plan: Mapping[str, Any]) -> str:
-    """Every predicted figure, marked as an estimate."""
-    predicted = plan.get("predicted") or {}
-    found = []
-    for key, text in (
-        ("tokens_per_second", "about {:g} tokens/s without a draft"),
-        ("with_draft_tokens_per_second", "about {:g} tokens/s with the draft"),
-    ):
-        if predicted.get(key) is not None:
-            found.append(text.format(predicted[key]))
-    if predicted.get("break_even_acceptance") is not None:
-        found.append("the draft pays from {:.0%} of its tokens accepted".format(predicted["break_even_acceptance"]))
-    return f"{'; '.join(found)} (estimate, nothing was measured)" if found else "no estimate"
+    for name, sentences in facts.items():
+        if sentences:
+            row = add(listed, "div")
+            add(row, "dt", name)
+            for sentence in sentences:
+                add(row, "dd", sentence)
 
 
 def _folded(section: Element, summary: str, fold: bool) -> Element:

@@ -10,6 +10,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from ansible_collections.relay.pool.plugins.plugin_utils.views import predicted
 from ansible_collections.relay.pool.plugins.plugin_utils.views.html import plan_html
 from ansible_collections.relay.pool.plugins.plugin_utils.views.picture import scale_bytes
 
@@ -131,9 +132,13 @@ def test_it_says_what_an_operator_asks_for():
 def test_estimates_are_marked_and_what_is_not_known_is_said():
     plan = plans.cpus()
     text = Page(plan_html(plan)).text
-    assert re.search(r"about [\d.]+ tokens/s without a draft.*estimate", text)
+    sentences = predicted.lines(plan)
+    assert len(sentences) == 2
+    assert all(sentence in text and "estimate" in sentence for sentence in sentences)
     assert "round trip unknown, speed unknown" in text
     assert "no estimate" in Page(plan_html({**plan, "predicted": {"tokens_per_second": None}})).text
+    no_reading = {"tokens_per_second": None, "reason": "the bandwidth of a is unknown"}
+    assert "not estimated: the bandwidth of a is unknown" in Page(plan_html({**plan, "predicted": no_reading})).text
 
 
 def test_unknown_ram_is_drawn_as_unknown():
