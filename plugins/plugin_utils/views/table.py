@@ -89,13 +89,14 @@ def plan_table(plan: Mapping[str, Any]) -> str:
     header = ["machine", "device", "layers", "n", *COLUMNS]
     grid = _grid([header, *(_row(stage) for stage in plan["stages"])], left=3)
     stages = [grid[0] + "   (MiB)", *grid[1:]]
-    state = _wrapped("draft    ", draft_state(plan))
-    speed = (plan.get("predicted") or {}).get("tokens_per_second")
-    if speed is not None:
-        state.append(f"speed    about {speed:g} tokens/s without a draft, from memory bandwidth alone")
+    state = []
     for worker in plan["workers"]:
         if worker.get("link"):
             state += _wrapped("link     ", "{}: {}".format(worker["host"], link(worker["link"])))
+    state += _wrapped("draft    ", draft_state(plan))
+    speed = (plan.get("predicted") or {}).get("tokens_per_second")
+    if speed is not None:
+        state.append(f"speed    about {speed:g} tokens/s without a draft, from memory bandwidth alone")
     commands = []
     for worker in plan["workers"]:
         environment = worker.get("environment") or {}
