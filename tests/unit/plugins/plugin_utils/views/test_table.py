@@ -18,7 +18,7 @@ def test_sections_stand_apart():
     assert [starts[0][0], starts[1][0]] == ["large", "machine"]
     assert {"draft", "link"} <= set(starts[2]) <= {"draft", "speed", "link"}
     assert starts[3] == ["worker", "worker", "server"]
-    assert starts[4][:2] == ["refused", "warning"]
+    assert list(dict.fromkeys(starts[4]))[:2] == ["refused", "warning"]
     assert len(sections) == 5
 
 
