@@ -186,6 +186,8 @@ def test_the_picture_is_written_beside_the_plan_once(models, plan, tmp_path):
     steps = [{"ansible.builtin.include_role": {"name": "relay.pool.relay", "tasks_from": step, "public": True}}
              for step in ("check", "gather", "inspect", "plan", "plan", "plan")]  # fmt: skip
     steps[-1]["vars"] = {"relay_plan_output": str(tmp_path / "alone.json"), "relay_plan_html": ""}
+    applied = {"content": "{{ relay_plan | to_json | b64encode }}"}
+    steps.insert(4, {"ansible.builtin.set_fact": {"relay_applied": applied}})
     (tmp_path / "twice.yml").write_text(
         yaml.safe_dump([{"hosts": "relay_pool", "gather_facts": False, "tasks": steps}])
     )
@@ -194,6 +196,7 @@ def test_the_picture_is_written_beside_the_plan_once(models, plan, tmp_path):
     assert status == 0, said
     # The plan and its picture the first time, nothing the second, the plan alone the third.
     assert "changed=3 " in said
+    assert "placement kept" in said
     assert sorted(path.name for path in tmp_path.glob("*.html")) == ["plan.html"]
     assert (tmp_path / "alone.json").read_text() == (tmp_path / "plan.json").read_text()
     written = (tmp_path / "plan.html").read_text()
