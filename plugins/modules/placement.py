@@ -191,6 +191,8 @@ seealso:
   - module: relay.pool.llama_info
   - plugin: relay.pool.plan_table
     plugin_type: filter
+  - plugin: relay.pool.plan_html
+    plugin_type: filter
 """
 
 EXAMPLES = r"""
@@ -351,7 +353,9 @@ plan:
       sample: {"CUDA_VISIBLE_DEVICES": "GPU-5ba4a0c1,GPU-71d43f02"}
     workers:
       description:
-        - For each worker in use C(host), C(endpoint), C(address), C(port), C(devices), C(args) and C(environment).
+        - For each worker in use C(host), C(endpoint), C(address), C(port), C(link), C(devices), C(args) and
+          C(environment).
+        - C(link) is the way from the serving machine, C(rtt_seconds) and C(speed_mbps) in Mbit/s, each null if unknown.
         - C(environment) is to C(ggml-rpc-server) what RV(plan.server_environment) is to C(llama-server).
       returned: success
       type: list

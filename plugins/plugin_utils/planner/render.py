@@ -119,6 +119,7 @@ def _workers(request: Request, layout: Layout) -> list[dict[str, Any]]:
                 "endpoint": f"{device.address}:{request.rpc_port}",
                 "address": device.address,
                 "port": request.rpc_port,
+                "link": {"rtt_seconds": device.rtt_seconds, "speed_mbps": device.speed_mbps},
                 "devices": [],
                 "environment": {},
             },

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from typing import Any, Mapping, Sequence
 
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.devices import Machine
@@ -124,6 +125,8 @@ def kept_plan(previous: Mapping[str, Any], remade: Mapping[str, Any]) -> dict[st
                 return None
         elif row["free_bytes"] - row["total_bytes"] != row["left_bytes"]:
             return None
+    if not all(_is_link(worker["link"]) for worker in previous["workers"]):
+        return None
     if not all(isinstance(previous[name], list) for name in (*NOTES, "refused")):
         return None
     if not all(isinstance(note, str) for name in NOTES for note in previous[name]):
@@ -135,12 +138,24 @@ def kept_plan(previous: Mapping[str, Any], remade: Mapping[str, Any]) -> dict[st
 
 
 def _fixed(plan: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
-    """What must be equal in both: everything that is rendered but the memory of the day."""
+    """What must be equal in both: everything that is rendered but the memory and the links of the day."""
     stages = [
         {**stage, "memory": {key: value for key, value in stage["memory"].items() if key not in MOVING}}
         for stage in plan["stages"]
     ]
-    return {**{name: plan[name] for name in names}, "stages": stages}
+    workers = [{key: value for key, value in worker.items() if key != "link"} for worker in plan["workers"]]
+    return {**{name: plan[name] for name in names}, "stages": stages, "workers": workers}
+
+
+def _is_link(value: Any) -> bool:
+    """Whether this is a worker's link as a plan has it."""
+    return (
+        isinstance(value, Mapping)
+        and set(value) == {"rtt_seconds", "speed_mbps"}
+        and all(
+            figure is None or (type(figure) in (int, float) and 0 <= figure < math.inf) for figure in value.values()
+        )
+    )
 
 
 def _kind(predicted: Mapping[str, Any]) -> dict[str, Any]:
