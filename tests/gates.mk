@@ -31,11 +31,16 @@ GATES := lint sanity docs-check molecule
 
 # All checks. A failed one does not hide the others, and what pytest says comes last. The machines of the embedded pool
 # are left as they were found: up, or gone.
-test: demo-machines
+test: demo-machines browser
 	@failed=; for gate in $(GATES); do $(MAKE) --no-print-directory $$gate || failed="$$failed $$gate"; done; \
 	$(MAKE) --no-print-directory tests || failed="$$failed tests"; \
 	if [ $(MACHINES_BEFORE) != 3 ]; then $(MAKE) --no-print-directory demo-down; fi; \
 	if [ -n "$$failed" ]; then echo "== FAILED:$$failed"; exit 1; fi
+
+# Where there is no package of it, the tests say what they lack.
+.PHONY: browser
+browser:
+	@$(DEMO)/bin/install browser || true
 
 lint: setup
 	@echo "== lint: ruff, ansible-lint with profile production, yamllint"

@@ -13,7 +13,7 @@ author:
   - relay.pool contributors (@relay-pool)
 description:
   - Writes a plan for the terminal, about 100 columns wide, a line per stage and all sizes in MiB, then the draft,
-    the command lines, what was refused, the warnings and the advice.
+    the links of the workers, the command lines, what was refused, the warnings and the advice.
 options:
   _input:
     description: The plan, as M(relay.pool.placement) returns it.

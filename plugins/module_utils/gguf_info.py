@@ -24,6 +24,8 @@ MAX_LAYERS = 512  # LLAMA_MAX_LAYERS
 MAX_FACT_TEXT = 4096  # characters; a longer text has no place in a fact
 
 BLOCK_NAME = re.compile(r"^(?:enc\.|dec\.)?blk\.([0-9]+)\.")
+# Matrices of all routed experts in one tensor (GGML_OP_MUL_MAT_ID in llama-arch.cpp), with their biases and scales.
+EXPERT_NAME = re.compile(r"^(?:enc\.|dec\.)?blk\.[0-9]+\.ffn_(?:gate|up|gate_up|down)_(?:ch)?exps\.(\w+)$")
 INPUT_NAMES = frozenset(("token_embd", "position_embd", "token_types", "per_layer_token_embd"))
 # Repeating tensors without a number: llama.cpp creates them for block 0.
 FIRST_BLOCK_NAMES = frozenset(
@@ -88,6 +90,17 @@ def _padding_bytes(tensor) -> int:
     return kind.padding_bytes(tensor.shape[0]) if kind else 0
 
 
+def _expert_bytes(tensor) -> tuple:
+    """(bytes of all routed experts, bytes of one of them); (0, 0) of a tensor that is not stacked by expert."""
+    match = EXPERT_NAME.match(tensor.name)
+    if not match:
+        return 0, 0
+    # The experts are the last dimension, which a file leaves out if there is one.
+    last = {"weight": 2, "bias": 1}.get(match.group(1), 0)
+    count = tensor.shape[last] if len(tensor.shape) > last else 1
+    return tensor.size_bytes, -(-tensor.size_bytes // max(count, 1))
+
+
 def tensor_facts(files: ModelFiles, architecture: str) -> dict:
     """The fact ``gguf.tensors``, all numbers in bytes and over all shards."""
     tensors = files.tensors
@@ -95,7 +108,7 @@ def tensor_facts(files: ModelFiles, architecture: str) -> dict:
     n_blocks = _block_count(files.first, names, architecture, files.path)
     # Encoders of the BERT family have no output matrix; everything else takes the token embedding in its place.
     tied = "output.weight" not in names and "token_embd.weight" in names and "bert" not in architecture
-    blocks, padding = [0] * n_blocks, [0] * n_blocks
+    blocks, padding, experts, expert = ([0] * n_blocks for _field in range(4))
     sums = dict.fromkeys(("input", "output", "output_norm", "rope", "unused", "other"), 0)
     output_padding = token_embd_bytes = output_bytes = 0
     types: dict = {}
@@ -108,6 +121,9 @@ def tensor_facts(files: ModelFiles, architecture: str) -> dict:
         if isinstance(place, int):
             blocks[place] += tensor.size_bytes
             padding[place] += _padding_bytes(tensor)
+            stacked, single = _expert_bytes(tensor)
+            experts[place] += stacked
+            expert[place] += single
         else:
             sums[place] += tensor.size_bytes
         if tensor.name == "token_embd.weight":
@@ -118,6 +134,8 @@ def tensor_facts(files: ModelFiles, architecture: str) -> dict:
         "count": len(tensors),
         "bytes": sum(tensor.size_bytes for tensor in tensors),
         "blocks": blocks,
+        "experts": experts,
+        "expert": expert,
         "token_embd_bytes": token_embd_bytes,
         "input_bytes": sums["input"],
         "output_bytes": output_bytes,

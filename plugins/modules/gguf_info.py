@@ -148,6 +148,18 @@ gguf:
           description: Bytes of each block, C(<architecture>.block_count) entries.
           type: list
           elements: int
+        experts:
+          description:
+            - Bytes of the routed experts of each block, part of RV(gguf.tensors.blocks) and 0 for a block without any.
+            - Shared experts, of which every token reads all, are not among them.
+          type: list
+          elements: int
+        expert:
+          description:
+            - Bytes of one routed expert of each block, the share of RV(gguf.tensors.experts) that a token reads for
+              each of the C(<architecture>.expert_used_count) experts that it is routed to.
+          type: list
+          elements: int
         input_bytes:
           description: Bytes that llama.cpp always keeps on the CPU, such as the token embedding.
           type: int

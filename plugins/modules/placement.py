@@ -191,6 +191,8 @@ seealso:
   - module: relay.pool.llama_info
   - plugin: relay.pool.plan_table
     plugin_type: filter
+  - plugin: relay.pool.plan_html
+    plugin_type: filter
 """
 
 EXAMPLES = r"""
@@ -273,9 +275,37 @@ plan:
       returned: success
       type: dict
     predicted:
-      description: Rates expected from memory bandwidth alone, null where a bandwidth is unknown.
+      description:
+        - Estimates from the weights that a token reads, the memory bandwidths and the links, for one request at a time
+          with an empty context. C(docs/predictions.md) has the formulas.
+        - A kept plan keeps those of the day on which it was made.
       returned: success
       type: dict
+      contains:
+        tokens_per_second:
+          description: Rate without a draft, an upper bound.
+          type: float
+        network_seconds:
+          description: Seconds that such a token is under way between the machines.
+          type: float
+        reason:
+          description: Why both are null, for example because a bandwidth is unknown. Otherwise null.
+          type: str
+        with_draft_tokens_per_second:
+          description: Rate with the draft. Null if there is none, or if a CPU or an unknown bandwidth takes part.
+          type: float
+        break_even_acceptance:
+          description: The least acceptance, from 0 to 1, at which the draft wins. Null if it never does.
+          type: float
+        assumed_acceptance:
+          description: How likely a drafted token is taken to be accepted when those before it were.
+          type: float
+        draft_tokens:
+          description: Tokens that are taken to be drafted in every round, O(draft_max).
+          type: int
+        draft_reason:
+          description: Why a figure with a draft is null. Otherwise null.
+          type: str
     refused:
       description:
         - Every machine and device that is not used, each with C(host), C(device), C(reason) and C(message).
@@ -323,7 +353,9 @@ plan:
       sample: {"CUDA_VISIBLE_DEVICES": "GPU-5ba4a0c1,GPU-71d43f02"}
     workers:
       description:
-        - For each worker in use C(host), C(endpoint), C(address), C(port), C(devices), C(args) and C(environment).
+        - For each worker in use C(host), C(endpoint), C(address), C(port), C(link), C(devices), C(args) and
+          C(environment).
+        - C(link) is the way from the serving machine, C(rtt_seconds) and C(speed_mbps) in Mbit/s, each null if unknown.
         - C(environment) is to C(ggml-rpc-server) what RV(plan.server_environment) is to C(llama-server).
       returned: success
       type: list

@@ -18,6 +18,7 @@ from typing import Any, Mapping
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.memory import aborts, compute, kv
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.batch import Batch
+from ansible_collections.relay.pool.plugins.plugin_utils.memory.reads import Reads, token_reads
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.shape import (
     NEXTN_SKIPPED,
     NO_OUTPUT_COPY,
@@ -49,7 +50,7 @@ class Ledger:
     """Bytes per layer and per singular part; ``*_pad`` is what a GPU adds to the same part.
 
     output_tied: the copy of the token embedding that the output's device gets; output_tied_on_cpu: that of the CPU.
-    reads: bytes of the weights of a layer that decoding one token reads.
+    weight_reads: which weights of the layers decoding reads. output_reads: bytes of the output stage that it reads.
     """
 
     shape: ModelShape
@@ -64,12 +65,18 @@ class Ledger:
     output_tied_on_cpu: int
     input: int
     per_device: int
-    reads: tuple[int, ...]
+    weight_reads: Reads
+    output_reads: int
 
     @property
     def n_layer(self) -> int:
         """Repeating layers, NextN layers included."""
         return self.shape.n_layer
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """Bytes of the weights of each layer that decoding one token reads."""
+        return self.weight_reads.batch()
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -132,6 +139,7 @@ def model_ledger(gguf: Mapping[str, Any], spec: ContextSpec) -> Ledger:
     if shape.architecture in NEXTN_SKIPPED:
         for layer in range(shape.n_layer - shape.n_layer_nextn, shape.n_layer):
             blocks[layer] = block_pad[layer] = 0
+    reads = token_reads(gguf, blocks, shape.n_layer)
     # layers that llama.cpp adds have no weights of their own
     blocks += [0] * (shape.n_layer - shape.n_block)
     block_pad += [0] * (shape.n_layer - shape.n_block)
@@ -147,6 +155,7 @@ def model_ledger(gguf: Mapping[str, Any], spec: ContextSpec) -> Ledger:
     rope = int(tensors.get("rope_freqs_bytes") or 0)
     token_embd = int(tensors.get("token_embd_bytes") or 0)
     tied = token_embd if tensors.get("tied") and shape.architecture not in NO_OUTPUT_COPY else 0
+    output = sum(int(tensors.get(f"{part}_bytes") or 0) for part in ("output", "output_norm", "other"))
     return Ledger(
         shape=shape,
         batch=Batch(cells, windowed, spec.ubatch_size, spec.n_outputs, cache, spec.parallel, _half_kv(shape, spec)),
@@ -154,15 +163,14 @@ def model_ledger(gguf: Mapping[str, Any], spec: ContextSpec) -> Ledger:
         weights_pad=tuple(block_pad),
         kv=cache,
         recurrent=tuple(kv.recurrent_bytes(shape, spec.parallel)),
-        output=int(tensors.get("output_bytes") or 0)
-        + int(tensors.get("output_norm_bytes") or 0)
-        + int(tensors.get("other_bytes") or 0),
+        output=output,
         output_pad=int(padding.get("512_output") or 0),
         output_tied=tied,
         output_tied_on_cpu=tied if shape.architecture in OUTPUT_FIRST or _is_reordered(shape, tied) else 0,
         input=int(tensors.get("input_bytes") or token_embd),
         per_device=rope,
-        reads=tuple(blocks),
+        weight_reads=reads,
+        output_reads=output + (token_embd if tensors.get("tied") else 0),
     )
 
 

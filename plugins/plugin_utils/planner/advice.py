@@ -8,6 +8,8 @@ from __future__ import annotations
 from ansible_collections.relay.pool.plugins.plugin_utils.memory import kv
 from ansible_collections.relay.pool.plugins.plugin_utils.planner import draft as drafting
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.balance_advice import balance_advice
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.cache_advice import cache_advice
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.draft_advice import draft_advice
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.layout import Layout, stages
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.links import link_advice
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.network_advice import network_advice
@@ -61,6 +63,8 @@ def advice(request: Request, layout: Layout, verdict: drafting.Verdict) -> list[
         )
     if verdict.reason == "no_room" and layout.server.gpus and request.draft_device == "auto":
         found.append("draft_device none would run the draft in RAM")
+    found += draft_advice(request, layout, verdict)
+    found += cache_advice(request, layout)
     found += layout.ledger.assumptions
     if layout.sharded:
         used = dict.fromkeys(device.host for device, _first, _end in layout.segments)

@@ -10,8 +10,8 @@ from typing import Any
 from ansible_collections.relay.pool.plugins.plugin_utils.memory import kv
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.draft import Verdict
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.layout import Layout, stages
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.prediction import predicted
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.speed import hop_seconds
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.split import invert
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import SCHEMA
 from ansible_collections.relay.pool.plugins.plugin_utils.server.command_line import llama_server_args, rpc_server_args
@@ -75,7 +75,7 @@ def rendered(request: Request, speech: Dialect, layout: Layout, verdict: Verdict
         "tensor_split": tensor_split,
         "n_gpu_layers": n_gpu_layers,
         "draft": draft,
-        "predicted": _predicted(layout, rows),
+        "predicted": predicted(request, layout, verdict),
         "server_args": llama_server_args(options),
         "server_environment": _server_environment(layout),
         "workers": workers,
@@ -119,6 +119,7 @@ def _workers(request: Request, layout: Layout) -> list[dict[str, Any]]:
                 "endpoint": f"{device.address}:{request.rpc_port}",
                 "address": device.address,
                 "port": request.rpc_port,
+                "link": {"rtt_seconds": device.rtt_seconds, "speed_mbps": device.speed_mbps},
                 "devices": [],
                 "environment": {},
             },
@@ -192,29 +193,3 @@ def _draft(request: Request, layout: Layout, verdict: Verdict) -> dict[str, Any]
         where = "CPU" if charge.device == "none" else charge.device
         result["message"] = f"{path} runs on {layout.server.host} {where}"
     return result
-
-
-def _predicted(layout: Layout, rows: list[dict[str, Any]]) -> dict[str, float | None]:
-    """Tokens per second from bandwidth alone, where every used device's bandwidth is known and every weight is read."""
-    predicted: dict[str, float | None] = {
-        "tokens_per_second": None,
-        "with_draft_tokens_per_second": None,
-        "break_even_acceptance": None,
-    }
-    devices = {(device.host, device.name): device for device, _first, _end in layout.segments}
-    if layout.server.ram:
-        devices[(layout.server.host, "CPU")] = layout.server.ram
-    if layout.ledger.shape.n_expert_used:
-        return predicted
-    seconds = 0.0
-    for row in rows:
-        if not row["n_layers"] and not row["has_output"]:
-            continue
-        device = devices.get((row["host"], row["device"]))
-        if device is None or not device.bandwidth:
-            return predicted
-        seconds += row["memory"]["weights_bytes"] / device.bandwidth
-        seconds += hop_seconds(device, layout.ledger.shape.n_embd) if row["transport"] == "rpc" else 0
-    if seconds:
-        predicted["tokens_per_second"] = round(1 / seconds, 1)
-    return predicted

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from typing import Any, Mapping, Sequence
 
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.devices import Machine
@@ -80,6 +81,8 @@ UNREADABLE = (AttributeError, IndexError, KeyError, StopIteration, TypeError, Va
 NOTES = ("warnings", "advice")
 # These change while the pool runs.
 MOVING = ("free_bytes", "left_bytes")
+# These move with every measurement of the links, which must not move a running pool.
+FIGURES = ("tokens_per_second", "network_seconds", "with_draft_tokens_per_second", "break_even_acceptance")
 
 
 def same_inputs(previous: Any, inputs: Mapping[str, Any]) -> bool:
@@ -110,8 +113,10 @@ def kept_plan(previous: Mapping[str, Any], remade: Mapping[str, Any]) -> dict[st
         # The reserve is a wish, not an allocation: it alone does not move a running pool.
         if memory["left_bytes"] is not None and memory["left_bytes"] + memory["reserve_bytes"] < 0:
             return None
-    fixed = set(remade) - {"llama"}
+    fixed = set(remade) - {"llama", "predicted"}
     if _canonical(_fixed(previous, fixed)) != _canonical(_fixed(remade, fixed)):
+        return None
+    if _canonical(_kind(previous["predicted"])) != _canonical(_kind(remade["predicted"])):
         return None
     for stage, anew in zip(previous["stages"], remade["stages"]):
         row = stage["memory"]
@@ -120,23 +125,52 @@ def kept_plan(previous: Mapping[str, Any], remade: Mapping[str, Any]) -> dict[st
                 return None
         elif row["free_bytes"] - row["total_bytes"] != row["left_bytes"]:
             return None
+    if not all(_is_link(worker["link"]) for worker in previous["workers"]):
+        return None
     if not all(isinstance(previous[name], list) for name in (*NOTES, "refused")):
         return None
     if not all(isinstance(note, str) for name in NOTES for note in previous[name]):
         return None
-    kept = {**{name: previous[name] for name in (*fixed, *NOTES, "refused", "inputs")}, "kept": True}
+    kept = {**{name: previous[name] for name in (*fixed, "predicted", *NOTES, "refused", "inputs")}, "kept": True}
     kept["llama"] = remade["llama"]
     plan_table(kept)
     return kept
 
 
 def _fixed(plan: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
-    """What must be equal in both: everything that is rendered but the memory of the day."""
+    """What must be equal in both: everything that is rendered but the memory and the links of the day."""
     stages = [
         {**stage, "memory": {key: value for key, value in stage["memory"].items() if key not in MOVING}}
         for stage in plan["stages"]
     ]
-    return {**{name: plan[name] for name in names}, "stages": stages}
+    workers = [{key: value for key, value in worker.items() if key != "link"} for worker in plan["workers"]]
+    return {**{name: plan[name] for name in names}, "stages": stages, "workers": workers}
+
+
+def _is_link(value: Any) -> bool:
+    """Whether this is a worker's link as a plan has it."""
+    return (
+        isinstance(value, Mapping)
+        and set(value) == {"rtt_seconds", "speed_mbps"}
+        and all(
+            figure is None or (type(figure) in (int, float) and 0 <= figure < math.inf) for figure in value.values()
+        )
+    )
+
+
+def _kind(predicted: Mapping[str, Any]) -> dict[str, Any]:
+    """Predictions without the values of their figures; what is wrong with one stays visible."""
+    kind = {**predicted, **{name: "a figure" for name in FIGURES if _is_figure(predicted[name])}}
+    if predicted["with_draft_tokens_per_second"] is not None:
+        # Whether the draft can win at all may change from one measurement of the links to the next.
+        even, why = predicted["break_even_acceptance"], predicted["draft_reason"]
+        sound = isinstance(why, str) if even is None else why is None and _is_figure(even)
+        kind.update(break_even_acceptance=sound, draft_reason=sound)
+    return kind
+
+
+def _is_figure(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
 
 
 def _canonical(value: Any) -> str:

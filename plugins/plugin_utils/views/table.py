@@ -5,24 +5,23 @@
 
 from __future__ import annotations
 
-import shlex
 import textwrap
 from typing import Any, Mapping
 
-from ansible_collections.relay.pool.plugins.plugin_utils.units import MIB, to_mib
+from ansible_collections.relay.pool.plugins.plugin_utils.views import predicted
 from ansible_collections.relay.pool.plugins.plugin_utils.views.refusals import refused_lines
+from ansible_collections.relay.pool.plugins.plugin_utils.views.words import (
+    command,
+    draft_state,
+    kind,
+    link,
+    need,
+    room,
+    size,
+)
 
 WIDTH = 100
 COLUMNS = ("weights", "KV", "compute", "draft", "reserve", "free", "left")
-
-
-def _number(size_bytes: int | None) -> str:
-    """MiB rounded up for needs; what is left is rounded down, so that nothing looks roomier than it is."""
-    return "?" if size_bytes is None else str(to_mib(size_bytes))
-
-
-def _floor(size_bytes: int | None) -> str:
-    return "?" if size_bytes is None else str(size_bytes // MIB)
 
 
 def _layers(stage: Mapping[str, Any]) -> str:
@@ -44,13 +43,13 @@ def _row(stage: Mapping[str, Any]) -> list[str]:
         device,
         _layers(stage),
         str(stage["n_layers"]),
-        _number(memory["weights_bytes"]),
-        _number(memory["kv_bytes"] + memory["recurrent_bytes"]),
-        _number(memory["compute_bytes"]),
-        _number(memory["draft_bytes"]),
-        _number(memory["reserve_bytes"]),
-        _floor(memory["free_bytes"]),
-        _floor(memory["left_bytes"]),
+        need(memory["weights_bytes"]),
+        need(memory["kv_bytes"] + memory["recurrent_bytes"]),
+        need(memory["compute_bytes"]),
+        need(memory["draft_bytes"]),
+        need(memory["reserve_bytes"]),
+        room(memory["free_bytes"]),
+        room(memory["left_bytes"]),
     ]
 
 
@@ -74,69 +73,43 @@ def _wrapped(label: str, text: str) -> list[str]:
 
 
 def _command(label: str, host: str, program: str, argv: list[str], environment: Mapping[str, str]) -> list[str]:
-    """As a shell takes it. One option with its value per unit, so that no line breaks between them."""
-    units: list[str] = []
-    for argument in argv:
-        word = shlex.quote(str(argument))
-        if units and not str(argument).startswith("--"):
-            units[-1] += " " + word
-        else:
-            units.append(word)
-    start, *rest = [*(f"{name}={shlex.quote(str(value))}" for name, value in sorted(environment.items())), program]
+    """One option with its value stays together, so that no line breaks between them."""
+    start, *rest = command(program, argv, environment)
     lines, line = [], f"{label}{host}: {start}"
-    for unit in rest + units:
-        if len(line) + 1 + len(unit) > WIDTH - 2:
+    for piece in rest:
+        if len(line) + 1 + len(piece) > WIDTH - 2:
             lines.append(line + " \\")
-            line = " " * len(label) + "  " + unit
+            line = " " * len(label) + "  " + piece
         else:
-            line += " " + unit
+            line += " " + piece
     return [*lines, line]
 
 
 def plan_table(plan: Mapping[str, Any]) -> str:
-    """The whole plan as text."""
-    model = plan["model"]
-    kind = (
-        "replica on {}".format(plan["host"])
-        if plan["kind"] == "replica"
-        else "sharded, served by {}".format(plan["host"])
-    )
-    head = "{} ({}, {} MiB): {}; context {} in {} slot{}{}".format(
-        model["alias"],
-        model["architecture"],
-        _number(model["size_bytes"]),
-        kind,
-        plan["ctx_size"],
-        plan["parallel"],
-        "" if plan["parallel"] == 1 else "s",
-        "; placement kept" if plan.get("kept") else "",
-    )
+    """The whole plan as text, in sections with an empty line between them."""
+    head = "{} ({}): {}".format(plan["model"]["alias"], size(plan), kind(plan))
     header = ["machine", "device", "layers", "n", *COLUMNS]
     grid = _grid([header, *(_row(stage) for stage in plan["stages"])], left=3)
-    lines = [*_wrapped("", head), "", grid[0] + "   (MiB)", *grid[1:], ""]
-    draft = plan["draft"]
-    if draft["enabled"]:
-        state = "on, {} MiB on {} {}: {}".format(
-            _number(draft["memory"]["total_bytes"]),
-            plan["host"],
-            "CPU" if draft["device"] == "none" else draft["device"],
-            draft["path"],
-        )
-    else:
-        state = "off ({}): {}".format(draft["reason"], draft["message"])
-    lines += _wrapped("draft    ", state)
-    speed = (plan.get("predicted") or {}).get("tokens_per_second")
-    if speed is not None:
-        lines.append(f"speed    about {speed:g} tokens/s without a draft, from memory bandwidth alone")
+    stages = [grid[0] + "   (MiB)", *grid[1:]]
+    state = []
+    for worker in plan["workers"]:
+        if worker.get("link"):
+            state += _wrapped("link     ", "{}: {}".format(worker["host"], link(worker["link"])))
+    state += _wrapped("draft    ", draft_state(plan))
+    for sentence in predicted.lines(plan):
+        state += _wrapped("speed    ", sentence)
+    commands = []
     for worker in plan["workers"]:
         environment = worker.get("environment") or {}
-        lines += _command("worker   ", worker["host"], "ggml-rpc-server", worker["args"], environment)
+        commands += _command("worker   ", worker["host"], "ggml-rpc-server", worker["args"], environment)
     environment = plan.get("server_environment") or {}
-    lines += _command("server   ", plan["host"], "llama-server", plan["server_args"], environment)
+    commands += _command("server   ", plan["host"], "llama-server", plan["server_args"], environment)
+    notes = []
     for line in refused_lines(plan.get("refused") or []):
-        lines += _wrapped("refused  ", line)
+        notes += _wrapped("refused  ", line)
     for warning in plan.get("warnings") or []:
-        lines += _wrapped("warning  ", warning)
+        notes += _wrapped("warning  ", warning)
     for hint in plan.get("advice") or []:
-        lines += _wrapped("advice   ", hint)
-    return "\n".join(lines) + "\n"
+        notes += _wrapped("advice   ", hint)
+    sections = (_wrapped("", head), stages, state, commands, notes)
+    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"

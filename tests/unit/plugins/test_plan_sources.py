@@ -102,7 +102,7 @@ def test_what_is_not_there_is_planned_from_its_source(models, site, plan, tmp_pa
     assert len(site.requests) > 0
 
 
-def test_a_dry_run_reads_the_source_too_and_a_draft_without_one_is_named(models, site, plan):
+def test_a_dry_run_reads_the_source_too_and_a_draft_without_one_is_named(models, site, plan, tmp_path):
     url = site.add("/model.gguf", models["model"].read_bytes())
     status, said, _planned = plan(
         "--check",
@@ -116,6 +116,7 @@ def test_a_dry_run_reads_the_source_too_and_a_draft_without_one_is_named(models,
     assert "and its source cannot be read:" in said
     assert "the server answers 404" in said
     assert "draft    off (not_found)" in said
+    assert list(tmp_path.glob("plan.*")) == []
 
 
 def test_a_plan_shows_no_login(models, site, plan):
@@ -179,3 +180,29 @@ def test_a_deployment_plans_before_it_downloads():
         "Apply the plan",
     ]
     assert [name for name in names if name in order] == order
+
+
+def test_the_picture_is_written_beside_the_plan_once(models, plan, tmp_path):
+    steps = [{"ansible.builtin.include_role": {"name": "relay.pool.relay", "tasks_from": step, "public": True}}
+             for step in ("check", "gather", "inspect", "plan", "plan", "plan")]  # fmt: skip
+    steps[-1]["vars"] = {"relay_plan_output": str(tmp_path / "alone.json"), "relay_plan_html": ""}
+    applied = {"content": "{{ relay_plan | to_json | b64encode }}"}
+    steps.insert(4, {"ansible.builtin.set_fact": {"relay_applied": applied}})
+    (tmp_path / "twice.yml").write_text(
+        yaml.safe_dump([{"hosts": "relay_pool", "gather_facts": False, "tasks": steps}])
+    )
+    options = {"playbook": tmp_path / "twice.yml", "relay_model": str(models["model"])}
+    status, said, _planned = plan("--diff", **options)
+    assert status == 0, said
+    # The plan and its picture the first time, nothing the second, the plan alone the third.
+    assert "changed=3 " in said
+    assert "placement kept" in said
+    assert sorted(path.name for path in tmp_path.glob("*.html")) == ["plan.html"]
+    assert (tmp_path / "alone.json").read_text() == (tmp_path / "plan.json").read_text()
+    written = (tmp_path / "plan.html").read_text()
+    assert written.startswith("<!DOCTYPE html>")
+    assert "<h1>model</h1>" in written
+    assert "<html" not in said
+    status, said, _planned = plan(**options, relay_plan_html=str(tmp_path / "plan.json"))
+    assert status != 0
+    assert "plan.json, but must be another file than relay_plan_output, or empty" in " ".join(said.split())

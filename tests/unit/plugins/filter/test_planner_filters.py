@@ -10,6 +10,7 @@ from ansible.errors import AnsibleFilterError
 from ansible_collections.relay.pool.plugins.filter.draft_compatibility import FilterModule as DraftCompatibility
 from ansible_collections.relay.pool.plugins.filter.llama_server_args import FilterModule as LlamaServerArgs
 from ansible_collections.relay.pool.plugins.filter.memory_estimate import FilterModule as MemoryEstimate
+from ansible_collections.relay.pool.plugins.filter.plan_html import FilterModule as PlanHtml
 from ansible_collections.relay.pool.plugins.filter.plan_proof import FilterModule as PlanProof
 from ansible_collections.relay.pool.plugins.filter.plan_table import FilterModule as PlanTable
 from ansible_collections.relay.pool.plugins.filter.rpc_server_args import FilterModule as RpcServerArgs
@@ -22,6 +23,7 @@ FILTERS = {
         DraftCompatibility,
         LlamaServerArgs,
         MemoryEstimate,
+        PlanHtml,
         PlanProof,
         PlanTable,
         RpcServerArgs,
@@ -146,6 +148,8 @@ def test_draft_compatibility():
         ("memory_estimate", [{}], "names no architecture"),
         ("memory_estimate", [GGUF, 0], "at least 1"),
         ("draft_compatibility", [{}, None], "gguf_info"),
+        ("plan_html", [{}], "must be a plan"),
+        ("plan_html", [{"stages": "x", "host": "a"}], "edited by hand"),
         ("plan_table", [{}], "must be a plan"),
         ("plan_table", [{"stages": "x", "host": "a"}], "edited by hand"),
         ("plan_proof", [{"stages": []}, {"healthy": True, "completion": "a"}], "edited by hand"),

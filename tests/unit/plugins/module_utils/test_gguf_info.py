@@ -212,3 +212,47 @@ def test_a_file_without_an_architecture_is_no_model(gguf_factory):
 def test_an_array_of_arrays_is_what_llama_cpp_does_not_load(gguf_factory):
     with pytest.raises(GgufError, match=r"'t\.nested' is an array of arrays, which llama\.cpp does not load"):
         describe_model(gguf_factory, keys=[("add_array", "t.nested", [[1], [2]])])
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "kind", "one"),
+    [
+        ("ffn_gate_exps.weight", (32, 6, 4), "Q8_0", 34 * 6),
+        ("ffn_up_exps.weight", (32, 6, 4), "Q8_0", 34 * 6),
+        ("ffn_down_exps.weight", (64, 2, 4), "Q4_0", 36 * 2),
+        ("ffn_gate_up_exps.weight", (32, 6, 4), "Q8_0", 34 * 6),
+        ("ffn_gate_chexps.weight", (32, 6, 2), "Q8_0", 34 * 6),
+        ("ffn_down_chexps.weight", (32, 6, 2), "Q8_0", 34 * 6),
+        ("ffn_down_exps.bias", (32, 4), "F32", 128),
+        ("ffn_up_exps.scale", (4,), "F32", 4),
+        ("ffn_up_exps.input_scale", (4,), "F32", 4),
+        # the file has no dimension for a single expert
+        ("ffn_up_exps.weight", (32, 6), "Q8_0", 34 * 6),
+        # what every token reads
+        ("ffn_up_shexp.weight", (32, 6), "Q8_0", None),
+        ("ffn_gate_inp.weight", (32, 4), "F32", None),
+        ("ffn_norm_exps.weight", (32,), "F32", None),
+        ("exp_probs_b.bias", (4,), "F32", None),
+        ("ffn_up.weight", (32, 6), "Q8_0", None),
+        ("attn_q.weight", (32, 6, 4), "Q8_0", None),
+    ],
+)
+def test_a_routed_expert_is_told_from_what_every_token_reads(gguf_factory, name, shape, kind, one):
+    keys = [("add_uint32", "llama.block_count", 2)]
+    facts = describe_model(gguf_factory, keys=keys, tensors=[(f"blk.1.{name}", shape, kind)])["tensors"]
+    assert facts["experts"] == [0, facts["bytes"] if one else 0]
+    assert facts["expert"] == [0, one or 0]
+    assert facts["blocks"] == [0, facts["bytes"]]
+
+
+def test_experts_are_summed_by_block(gguf_factory):
+    tensors = [
+        ("blk.0.ffn_up.weight", (32, 6), "Q8_0"),
+        ("blk.1.ffn_gate_exps.weight", (32, 6, 4), "Q8_0"),
+        ("blk.1.ffn_down_exps.weight", (64, 2, 4), "Q4_0"),
+        ("blk.1.ffn_down_shexp.weight", (64, 2), "Q4_0"),
+    ]
+    facts = describe_model(gguf_factory, keys=BLOCKS, tensors=tensors)["tensors"]
+    assert facts["blocks"] == [34 * 6, 4 * (34 * 6 + 36 * 2) + 36 * 2]
+    assert facts["experts"] == [0, 4 * (34 * 6 + 36 * 2)]
+    assert facts["expert"] == [0, 34 * 6 + 36 * 2]

@@ -1,0 +1,69 @@
+# Copyright (c) 2026, relay.pool contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the table and the picture say of a plan in the same words."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any, Mapping, Sequence
+
+from ansible_collections.relay.pool.plugins.plugin_utils.units import MIB, to_mib
+
+
+def need(size_bytes: int | None) -> str:
+    """MiB rounded up, "?" if unknown."""
+    return "?" if size_bytes is None else str(to_mib(size_bytes))
+
+
+def room(size_bytes: int | None) -> str:
+    """MiB rounded down, so that nothing looks roomier than it is; "?" if unknown."""
+    return "?" if size_bytes is None else str(size_bytes // MIB)
+
+
+def size(plan: Mapping[str, Any]) -> str:
+    """Of the model: its architecture and how large its files are."""
+    return "{}, {} MiB".format(plan["model"]["architecture"], need(plan["model"]["size_bytes"]))
+
+
+def kind(plan: Mapping[str, Any]) -> str:
+    """How the model is served and with which context."""
+    return "{} {}; context {} in {} slot{}{}".format(
+        "replica on" if plan["kind"] == "replica" else "sharded, served by",
+        plan["host"],
+        plan["ctx_size"],
+        plan["parallel"],
+        "" if plan["parallel"] == 1 else "s",
+        "; placement kept" if plan.get("kept") else "",
+    )
+
+
+def draft_state(plan: Mapping[str, Any]) -> str:
+    """Whether the draft runs and where, or why not."""
+    draft = plan["draft"]
+    if not draft["enabled"]:
+        return "off ({}): {}".format(draft["reason"], draft["message"])
+    where = "CPU" if draft["device"] == "none" else draft["device"]
+    return "on, {} MiB on {} {}: {}".format(need(draft["memory"]["total_bytes"]), plan["host"], where, draft["path"])
+
+
+def link(entry: Mapping[str, Any]) -> str:
+    """Round trip and speed of the way to a worker; what is not known is said."""
+    rtt, speed = entry["rtt_seconds"], entry["speed_mbps"]
+    known = "round trip unknown" if rtt is None else f"round trip {rtt * 1000:.2f} ms"
+    if speed is None:
+        return f"{known}, speed unknown"
+    return f"{known}, {speed / 1000:g} Gbit/s" if speed >= 1000 else f"{known}, {speed:g} Mbit/s"
+
+
+def command(program: str, argv: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    """A command line as a shell takes it, in pieces between which a line may break: an option stays with its value."""
+    pieces = [*(f"{name}={shlex.quote(str(value))}" for name, value in sorted(environment.items())), program]
+    fixed = len(pieces)
+    for argument in argv:
+        word = shlex.quote(str(argument))
+        if len(pieces) > fixed and not str(argument).startswith("--"):
+            pieces[-1] += " " + word
+        else:
+            pieces.append(word)
+    return pieces
