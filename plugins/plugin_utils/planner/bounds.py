@@ -26,11 +26,6 @@ def may_fit(ledger: Ledger, pool: Pool, allow_cpu: bool) -> bool:
     )
 
 
-def least_demand(ledger: Ledger) -> int:
-    """Bytes of all layers with their states, and of the output."""
-    return sum(_layers(ledger)) + _output(ledger)
-
-
 def _layers(ledger: Ledger) -> list[int]:
     return [sum(parts) for parts in zip(ledger.weights, ledger.kv, ledger.recurrent)]
 

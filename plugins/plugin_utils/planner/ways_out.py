@@ -9,7 +9,6 @@ import dataclasses
 from typing import Any, Callable, Iterator, Optional, Sequence
 
 from ansible_collections.relay.pool.plugins.plugin_utils.memory import kv
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.bounds import least_demand
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.devices import Device, Machine, rpc_devices
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.nodes import GPU_RESERVE_BYTES
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.quantisation import described, least_bytes, scaled
@@ -86,8 +85,6 @@ def _cache(trials: Trials) -> str | None:
 def _slots(trials: Trials) -> str | None:
     """Fewer slots; they share relay_ctx_size, so only what every slot has besides becomes less."""
     slots = trials.request.parallel
-    if slots < 2 or not _saves(trials, trials.changed(parallel=1)):
-        return None
     fewer = trials.least(lambda fewer: (trials.changed(parallel=slots - fewer), None), slots - 1)
     return None if fewer is None else f"lower relay_parallel to {slots - fewer}"
 
@@ -148,12 +145,6 @@ def _file(trials: Trials, request: Request | None = None) -> str | None:
         return None
     kind = described(model, bytes_of(fewer))
     return f"take a file of at most {mib(bytes_of(fewer))}" + (f" ({kind})" if kind else "")
-
-
-def _saves(trials: Trials, request: Request) -> bool:
-    """Whether the change makes the layers or their states smaller at all."""
-    before, after = trials.ledger(trials.request), trials.ledger(request)
-    return after is not None and (before is None or least_demand(after) < least_demand(before))
 
 
 # -- several settings at once ------------------------------------------------------------------------------------

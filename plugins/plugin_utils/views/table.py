@@ -103,13 +103,10 @@ def plan_table(plan: Mapping[str, Any]) -> str:
         environment = worker.get("environment") or {}
         commands += _command("worker   ", worker["host"], "ggml-rpc-server", worker["args"], environment)
     environment = plan.get("server_environment") or {}
-    lines += _command("server   ", plan["host"], "llama-server", plan["server_args"], environment)
-    for line in refused_lines(plan.get("refused") or []):
-        lines += _wrapped("refused  ", line)
     commands += _command("server   ", plan["host"], "llama-server", plan["server_args"], environment)
     notes = []
-    for entry in plan.get("refused") or []:
-        notes += _wrapped("refused  ", entry["message"])
+    for line in refused_lines(plan.get("refused") or []):
+        notes += _wrapped("refused  ", line)
     for warning in plan.get("warnings") or []:
         notes += _wrapped("warning  ", warning)
     for hint in plan.get("advice") or []:

@@ -113,10 +113,10 @@ def test_a_device_that_is_left_almost_empty(ask, world):
 # -- the better host -------------------------------------------------------------------------------------------
 
 
-def uneven(world, measured=True, bandwidth=(300, 900, 300)):
+def uneven(world, measured=True, bandwidth=(300, 900, 300), free=800):
     """A small host, a worker with much more memory and a small one."""
     links = [("b", 0.5, 1000), ("c", 0.5, 1000)] if measured else []
-    machines = [linked(world, [800], links), world.node(2, [1250, 800]), world.node(3, [900])]
+    machines = [linked(world, [free], links), world.node(2, [1250, 800]), world.node(3, [900])]
     for node, value in zip(machines, bandwidth):
         for gpu in node["gpus"]:
             gpu["bandwidth_bytes_per_second"] = value and value * GB
@@ -138,6 +138,14 @@ def test_a_machine_with_much_more_memory_is_the_better_host(ask, world):
     percent = (before - after) * 100 // before
     assert percent >= 10
     assert f"a token would take about {percent} percent less time" in text
+
+
+def test_the_way_to_the_old_host_is_the_one_that_was_measured(ask, world):
+    """Each of two machines is needed, whichever serves: one hop then instead of two."""
+    text = line(make_plan(ask(*uneven(world, free=950)[:2])), "relay_host")
+    assert "a token would take about " in text
+    assert "machines and not" not in text
+    assert line(make_plan(ask(*uneven(world, measured=False, free=950)[:2])), "relay_host") is None
 
 
 def test_no_percentage_of_what_is_not_known(ask, world):

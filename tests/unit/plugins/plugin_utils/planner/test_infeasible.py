@@ -202,8 +202,8 @@ def test_few_plans_are_tried(ask, world, monkeypatch):
     assert 5 < len(made) <= trials.MOST
 
 
-def test_a_way_that_cannot_change_anything_is_not_tried(ask, monkeypatch):
-    """A dense model's slots share its context."""
+def test_what_the_sizes_rule_out_is_not_tried(ask, monkeypatch):
+    """A dense model's slots share its context, so fewer of them take no less."""
     asked = []
     monkeypatch.setattr(
         Planner, "feasible", lambda self, real=Planner.feasible: asked.append(self.request) or real(self)

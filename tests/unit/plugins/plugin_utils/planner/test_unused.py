@@ -13,7 +13,7 @@ import yaml
 from ansible_collections.relay.pool.plugins.modules import placement as documentation
 from ansible_collections.relay.pool.plugins.plugin_utils.planner import unused
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.draft import REASONS
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import make_plan
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import Planner, make_plan
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -93,6 +93,10 @@ def test_beside_fifteen_devices(ask, world):
     assert len(plan["devices"]) == 15
     assert {reason for _host, _device, reason in reasons(plan)} == {"too_many_devices"}
     assert len(plan["refused"]) == 5
+    planner = Planner(ask([950], *[[950]] * 19, model=world.gguf(n_layer=15, layer_mib=250)))
+    entries = unused.unused(planner.pool.machines(), planner.choose().layout, [], False)
+    assert [entry["reason"] for entry in entries] == ["too_many_devices"] * 5
+    assert entries[0]["message"].endswith("is left out: llama.cpp takes 15 devices, and the plan has that many others")
 
 
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
