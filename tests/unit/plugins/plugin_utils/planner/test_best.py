@@ -27,7 +27,10 @@ def planned(request: Request, brute: Brute) -> Best | None:
             raise
         return None
     used = sum(1 for stage in plan["stages"] if stage["n_layers"] or stage["has_output"])
-    return Best(plan["kind"], plan["host"], used, brute.seconds_of(plan), plan["draft"]["enabled"])
+    seconds, rate = brute.seconds_of(plan), plan["predicted"]["tokens_per_second"]
+    # What is predicted of a plan is what it was chosen for.
+    assert rate is None or rate == pytest.approx(1 / seconds, rel=0.01, abs=0.06)
+    return Best(plan["kind"], plan["host"], used, seconds, plan["draft"]["enabled"])
 
 
 @pytest.mark.parametrize("part", range(PARTS))
