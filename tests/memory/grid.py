@@ -17,11 +17,15 @@ BATCH = 2048
 
 @dataclass(frozen=True)
 class Devices:
-    """How many workers share the layers evenly, and the share of the first layers that stays on the host's CPU."""
+    """How many workers share the layers evenly, and the share of the first layers that stays on the host's CPU.
+
+    keeps_output: the output stays there, too.
+    """
 
     name: str
     count: int
     on_host: float = 0.0
+    keeps_output: bool = False
 
 
 DEVICES = (
@@ -30,6 +34,7 @@ DEVICES = (
     Devices("2", 2),
     Devices("4", 4),
     Devices("host+2", 2, 0.25),
+    Devices("host+2+out", 2, 0.25, True),
 )
 BY_NAME = {devices.name: devices for devices in DEVICES}
 
@@ -66,6 +71,7 @@ QUICK = (
     Run(131072, 4, "q8_0", BY_NAME["2"]),
     Run(4096, 1, "q8_0", BY_NAME["4"]),
     Run(32768, 4, "f16", BY_NAME["host+2"]),
+    Run(4096, 1, "f16", BY_NAME["host+2+out"]),
     Run(32768, 1, "f16", BY_NAME["2"], "fit"),
 )
 # What the integration tests run of every shape.

@@ -12,6 +12,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.memory.kv import contex
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import ContextSpec, model_ledger
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.devices import Device, Machine
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.layout import Layout, stages
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.render import KEEPS_OUTPUT
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.split import invert
 from ansible_collections.relay.pool.plugins.plugin_utils.server.command_line import llama_server_args
 
@@ -53,11 +54,12 @@ def predict(gguf: Mapping[str, Any], run: Run) -> Prediction:
     segments = []
     at = on_host
     for number, share in enumerate(shares):
-        end = at + share + (number == len(shares) - 1)
+        end = at + share + (number == len(shares) - 1 and not run.devices.keeps_output)
         segments.append((_machine(f"worker{number}").ram, at, end))
         at = end
     pipelined = len(segments) > 1 and not on_host
-    layout = Layout(_machine("host"), ledger, on_host, tuple(segments), pipelined, None, (0, 0, 0))
+    kept = run.devices.keeps_output
+    layout = Layout(_machine("host"), ledger, on_host, tuple(segments), pipelined, None, (0, 0, 0), kept)
     result: Prediction = {}
     for stage in stages(layout):
         memory = stage["memory"]
@@ -88,6 +90,9 @@ def arguments(path: str, n_layer: int, run: Run, endpoints: list[str]) -> list[s
             "cache_type_k": run.cache,
             "cache_type_v": run.cache,
             "flash_attn": is_quantised(run.cache),
-            "extra": [] if run.ubatch == UBATCH else ["--ubatch-size", str(run.ubatch)],
+            "extra": [
+                *(["--override-tensor", KEEPS_OUTPUT] if run.devices.keeps_output else []),
+                *([] if run.ubatch == UBATCH else ["--ubatch-size", str(run.ubatch)]),
+            ],
         }
     )

@@ -126,12 +126,13 @@ class Brute:
         first: int,
         most: int,
         abroad: int,
+        n_items: int | None = None,
     ) -> Iterator[tuple[float, tuple[tuple[Memory, int, int], ...]]]:
         """(seconds, segments) of every feasible split of the items from first on over at most so many devices.
 
         abroad: items that are placed at most when the last device of another machine is filled.
         """  # fmt: skip
-        n_items = ledger.n_layer + 1
+        n_items = ledger.n_layer + 1 if n_items is None else n_items
         known: dict[tuple[int, int, int], bool] = {}
 
         def fit(place: int, start: int, end: int) -> bool:
@@ -158,9 +159,9 @@ class Brute:
                 device = devices[following]
                 remote = device.host != server
                 before = chosen[-1][0] if chosen else None
-                for end in range(start + 1, (abroad if remote else n_items) + 1):
+                for end in range(start + 1, min(abroad if remote else n_items, n_items) + 1):
                     if fit(following, start, end):
-                        hop = self.hop(ledger, device, before, end == n_items) if remote else 0
+                        hop = self.hop(ledger, device, before, end > ledger.n_layer) if remote else 0
                         time = seconds + hop + self.seconds(ledger, device, start, end)
                         yield from go(following + 1, end, time, (*chosen, (device, start, end)))
 
@@ -221,6 +222,17 @@ class Brute:
                     start = self.seconds(ledger, ram, 0, on_cpu)
                     splits = self.splits(ledger, remote, host, False, charge, on_cpu, self.limit, n_layer + 1)
                     found += [(start + seconds, len(chosen) + 1, on_cpu) for seconds, chosen in splits]
+                    # The output may stay behind as well.
+                    need += ledger.host_bytes(True, False, True) - ledger.host_bytes(True, False)
+                    need += ledger.output_weights(False, on_cpu=True)
+                    if (
+                        on_cpu < n_layer
+                        and ledger.output_beside < 1 << 20
+                        and need + (charge[1].total if charge else 0) <= ram.usable
+                    ):
+                        start += self.seconds(ledger, ram, n_layer, n_layer + 1)
+                        splits = self.splits(ledger, remote, host, False, charge, on_cpu, self.limit, n_layer, n_layer)
+                        found += [(start + seconds, len(chosen) + 1, on_cpu) for seconds, chosen in splits]
             if found:
                 return min(found, key=lambda split: (round(split[0] * PICO), *split[1:]))
         return None
@@ -280,8 +292,9 @@ class Brute:
                 continue
             known = [*self.gpus[stage["host"]], self.ram[stage["host"]]]
             device = next(entry for entry in known if entry and entry.name == stage["device"])
-            first, end = stage["first_layer"], stage["first_layer"] + stage["n_layers"] + stage["has_output"]
-            total += self.seconds(ledger, device, first, end)
+            first, n_layer = stage["first_layer"], ledger.n_layer
+            total += self.seconds(ledger, device, first, first + stage["n_layers"])
+            total += self.seconds(ledger, device, n_layer, n_layer + 1) if stage["has_output"] else 0
             if stage["transport"] == "rpc":
                 total += self.hop(ledger, device, before, stage["has_output"])
             before = device

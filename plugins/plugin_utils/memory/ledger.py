@@ -51,6 +51,7 @@ class Ledger:
     """Bytes per layer and per singular part; ``*_pad`` is what a GPU adds to the same part.
 
     output_tied: the copy of the token embedding that the output's device gets; output_tied_on_cpu: that of the CPU.
+    output_beside: of the output, what goes with the last layers wherever the matrix itself is put.
     weight_reads: which weights of the layers decoding reads. output_reads: bytes of the output stage that it reads.
     """
 
@@ -64,6 +65,7 @@ class Ledger:
     output_pad: int
     output_tied: int
     output_tied_on_cpu: int
+    output_beside: int
     input: int
     per_device: int
     weight_reads: Reads
@@ -188,6 +190,7 @@ def model_ledger(gguf: Mapping[str, Any], spec: ContextSpec) -> Ledger:
         output_pad=int(padding.get("512_output") or 0),
         output_tied=tied,
         output_tied_on_cpu=tied if shape.architecture in OUTPUT_FIRST or _is_reordered(shape, tied) else 0,
+        output_beside=output - int(tensors.get("output_bytes") or 0),
         input=int(tensors.get("input_bytes") or token_embd),
         per_device=rope,
         weight_reads=reads,

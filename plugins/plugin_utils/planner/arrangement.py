@@ -4,14 +4,15 @@
 """The best layout on given devices: the one that decodes a token in the least time, every device within its memory.
 
 Time is what a token reads of every stage over the stage's bandwidth, and the hops of the devices that are reached over
-RPC. A host with a GPU keeps the output there, so that its logits do not cross the network.
+RPC. A host with a GPU keeps the output there, so that its logits do not cross the network. One without a GPU computes
+the output itself where that takes less time than the logits would on their way.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
 from itertools import accumulate
-from typing import Sequence
+from typing import Iterator, Sequence
 
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import Ledger
 from ansible_collections.relay.pool.plugins.plugin_utils.planner import search
@@ -21,6 +22,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.planner.needs import Ho
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.search import PARTS_PER_MILLION, Found, Slot
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.speed import hop_seconds
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.split import MAX_DEVICES
+from ansible_collections.relay.pool.plugins.plugin_utils.units import MIB
 
 # Only proportions matter while no bandwidth is known; this is an ordinary desktop's RAM.
 NOMINAL_BANDWIDTH = 50_000_000_000
@@ -37,10 +39,14 @@ def nominal_bandwidth(devices: Sequence[Device]) -> int:
 class Arrangement:
     """Finds layouts of one ledger; what it has computed of a kind of device serves for all of them."""
 
-    def __init__(self, ledger: Ledger, nominal: int, limit: int = MAX_DEVICES) -> None:
+    def __init__(self, ledger: Ledger, nominal: int, limit: int = MAX_DEVICES, overrides: bool = True) -> None:
+        """overrides: llama-server can be told to keep a tensor away from the device of its layer."""
         self.ledger, self.limit = ledger, limit
+        # What would stay behind is charged where the output is, so it has to be next to nothing.
+        self.overrides = overrides and ledger.output_beside < MIB
         self._nominal = nominal
         self._needs: dict[tuple[bool, bool], Needs] = {}
+        self._host: dict[bool, HostNeeds] = {}
         self._times: dict[int, list[int]] = {}
 
     @property
@@ -62,16 +68,18 @@ class Arrangement:
 
     def items_on_host(self, ram: Device) -> int:
         """Layers that fit the RAM of a server without a GPU."""
-        return self._host_needs.row(0).longest(ram.usable_bytes)
+        return self._host_needs(False).row(0).longest(ram.usable_bytes)
 
     @cached_property
     def nested(self) -> bool:
         """Whether a part of a range never needs more than the range, on any kind of device."""
         return all(self.needs(padded, pipelined).nested for padded in (False, True) for pipelined in (False, True))
 
-    @cached_property
-    def _host_needs(self) -> HostNeeds:
-        return HostNeeds(self.ledger)
+    def _host_needs(self, output: bool) -> HostNeeds:
+        known = self._host.get(output)
+        if known is None:
+            known = self._host[output] = HostNeeds(self.ledger, output)
+        return known
 
     @cached_property
     def reads(self) -> tuple[int, ...]:
@@ -140,10 +148,10 @@ class Arrangement:
             last=last,
         )
 
-    def _cpu_slot(self, ram: Device, draft: DraftCharge | None) -> Slot:
+    def _cpu_slot(self, ram: Device, draft: DraftCharge | None, output: bool) -> Slot:
         room = ram.usable_bytes - (draft.ram.total if draft else 0)
         return Slot(
-            needs=self._host_needs,
+            needs=self._host_needs(output),
             room=room,
             taken=ram.capacity_bytes - room,
             capacity=max(ram.capacity_bytes, 1),
@@ -151,7 +159,8 @@ class Arrangement:
             hop=0,
             beside=0,
             machine=ram.host,
-            last=self.ledger.n_layer,
+            # With the output, too, it would be no split.
+            last=self.ledger.n_layer - output,
             first_only=True,
         )
 
@@ -190,10 +199,10 @@ class Arrangement:
         _devices, slots = self._pipeline(server, remote, None, False, True)
         if self._server_ram_fits(server, True, None) and search.feasible(slots, n_items, self.limit):
             return True
-        if not self._cpu_can_start(server, remote, allow_cpu):
-            return False
-        slots = self._cpu_first(server, remote, None)
-        return search.feasible(slots, n_items, self.limit + 1, first_required=True)
+        return allow_cpu and any(
+            search.feasible(slots, n_items, self.limit + 1, first_required=True)
+            for slots, n_items, _output in self._cpu_first(server, remote, None)
+        )
 
     def filled(
         self,
@@ -209,8 +218,7 @@ class Arrangement:
         devices, slots = self._pipeline(server, remote, draft, host_layers, output_anywhere)
         for segment in search.reach(slots, n_items, self.limit) or ():
             found.add(devices[segment.slot])
-        if self._cpu_can_start(server, remote, allow_cpu):
-            slots = self._cpu_first(server, remote, draft)
+        for slots, n_items, _output in self._cpu_first(server, remote, draft) if allow_cpu else ():
             for segment in search.reach(slots, n_items, self.limit + 1, first_required=True) or ():
                 found.update(remote[segment.slot - 1 : segment.slot] if segment.slot else ())
         return found
@@ -279,27 +287,31 @@ class Arrangement:
             return None
         return Layout(server, self.ledger, 0, _placed(devices, found), True, draft, found.key)
 
-    def _cpu_can_start(self, server: Machine, remote: Sequence[Device], allow_cpu: bool) -> bool:
-        return bool(allow_cpu and not server.gpus and server.ram and remote)
-
-    def _cpu_first(self, server: Machine, remote: Sequence[Device], draft: DraftCharge | None) -> list[Slot]:
-        if server.ram is None:
-            return []
-        slots = [self._slot(device, True, False, draft, self.n_items) for device in remote]
-        return [self._cpu_slot(server.ram, draft), *slots]
+    def _cpu_first(
+        self, server: Machine, remote: Sequence[Device], draft: DraftCharge | None
+    ) -> Iterator[tuple[list[Slot], int, bool]]:
+        """(slots, items, whether the CPU has the output) with the first layers on the CPU of a server without a GPU."""
+        if server.gpus or server.ram is None or not remote:
+            return
+        for output in (False, True) if self.overrides else (False,):
+            n_items = self.n_items - output
+            slots = [self._slot(device, True, False, draft, n_items) for device in remote]
+            yield [self._cpu_slot(server.ram, draft, output), *slots], n_items, output
 
     def _behind_cpu(self, server: Machine, remote: Sequence[Device], draft: DraftCharge | None) -> Layout | None:
-        """The first layers on the CPU of a server without a GPU; with layers there, llama.cpp makes no pipeline."""
-        if not self._cpu_can_start(server, remote, True):
-            return None
-        slots = self._cpu_first(server, remote, draft)
-        # The CPU is none of the devices that llama.cpp counts.
-        found = search.search(slots, self.n_items, self.limit + 1, first_required=True)
-        if found is None:
-            return None
-        cpu, *others = found.segments
-        segments = _placed([server.ram, *remote], Found(tuple(others), found.key))
-        return Layout(server, self.ledger, cpu.end, segments, False, draft, found.key)
+        """The best of these; with layers on the CPU, llama.cpp makes no pipeline."""
+        layouts = []
+        for slots, n_items, output in self._cpu_first(server, remote, draft):
+            # The CPU is none of the devices that llama.cpp counts.
+            found = search.search(slots, n_items, self.limit + 1, first_required=True)
+            if found and server.ram:
+                cpu, *others = found.segments
+                times = self.times(server.ram)
+                time, count, full = found.key
+                key = (time + (times[-1] - times[-2] if output else 0), count, full)
+                segments = _placed([server.ram, *remote], Found(tuple(others), found.key))
+                layouts.append(Layout(server, self.ledger, cpu.end, segments, False, draft, key, output))
+        return min(layouts, key=lambda layout: layout.key, default=None)
 
     def _server_ram_fits(self, server: Machine, pipelined: bool, draft: DraftCharge | None) -> bool:
         """The token embedding and the host's buffers always live in the server's RAM; unknown RAM is trusted."""

@@ -35,6 +35,7 @@ class Layout:
     """A feasible arrangement: items first..end-1 per device, the item after the last layer being the output.
 
     key: time of a token in ticks, devices used, and the fullest of them in millionths; the least is the best.
+    keeps_output: the output is on the server's CPU although the last layers are not.
     """
 
     server: Machine
@@ -44,11 +45,17 @@ class Layout:
     pipelined: bool
     draft: DraftCharge | None
     key: tuple[int, int, int]
+    keeps_output: bool = False
 
     @property
     def on_cpu(self) -> bool:
         """The whole model, output included, is in the server's RAM."""
         return not self.segments
+
+    @property
+    def output_on_cpu(self) -> bool:
+        """The output is in the server's RAM."""
+        return self.on_cpu or self.keeps_output
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -89,7 +96,7 @@ def stages(layout: Layout, rpc_port: int = 50052) -> list[dict[str, Any]]:
     ledger, server, draft = layout.ledger, layout.server, layout.draft
     n_cpu = layout.cpu_layers
     weights = ledger.input + ledger.layer_weights(0, n_cpu, False) + (ledger.per_device if n_cpu else 0)
-    if layout.on_cpu:
+    if layout.output_on_cpu:
         weights += ledger.output_weights(False, on_cpu=True)
     result = [
         {
@@ -100,13 +107,13 @@ def stages(layout: Layout, rpc_port: int = 50052) -> list[dict[str, Any]]:
             "rpc_device": None,
             "first_layer": 0,
             "n_layers": n_cpu,
-            "has_output": layout.on_cpu,
+            "has_output": layout.output_on_cpu,
             "memory": _memory(
                 server.ram,
                 weights,
                 sum(ledger.kv[:n_cpu]),
                 sum(ledger.recurrent[:n_cpu]),
-                ledger.host_bytes(layers=n_cpu > 0, pipelined=layout.pipelined, output=layout.on_cpu),
+                ledger.host_bytes(layers=n_cpu > 0, pipelined=layout.pipelined, output=layout.output_on_cpu),
                 draft.ram.total if draft else 0,
             ),
         }

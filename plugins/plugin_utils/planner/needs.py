@@ -97,12 +97,16 @@ class Needs:
 
 
 class HostNeeds:
-    """The same for the CPU of the machine that runs llama-server, which holds the first layers and never the output."""
+    """The same for the CPU of the machine that runs llama-server, which holds the first layers.
+
+    output: it computes the output as well, which then is none of the items.
+    """
 
     nested = True
 
-    def __init__(self, ledger: Ledger) -> None:
-        fixed = ledger.input + ledger.per_device + ledger.host_bytes(layers=True, pipelined=False)
+    def __init__(self, ledger: Ledger, output: bool) -> None:
+        fixed = ledger.input + ledger.per_device + ledger.host_bytes(layers=True, pipelined=False, output=output)
+        fixed += ledger.output_weights(False, on_cpu=True) if output else 0
         held = [ledger.weights[i] + ledger.kv[i] + ledger.recurrent[i] for i in range(ledger.n_layer)]
         sizes = list(accumulate(held, initial=fixed))[1:]
         self._first = Row(sizes, sizes, True)

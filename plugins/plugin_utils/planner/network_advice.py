@@ -57,7 +57,8 @@ def _logits(layout: Layout) -> list[str]:
     """
     shape = layout.ledger.shape
     last = layout.segments[-1][0]
-    if layout.server.gpus or last.host == layout.server.host or last.is_cpu or not shape.n_vocab:
+    elsewhere = last.host != layout.server.host and not (last.is_cpu or layout.output_on_cpu)
+    if layout.server.gpus or not elsewhere or not shape.n_vocab:
         return []
     size = shape.n_vocab * LOGIT_BYTES
     return [

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Collection, Mapping, NamedTuple, Sequence
 
@@ -120,11 +121,14 @@ class Planner:
 
     @cached_property
     def _plain(self) -> Arrangement:
-        return Arrangement(self.ledger, self._nominal)
+        return self._arrangement(self.ledger)
 
     @cached_property
     def _drafting(self) -> Arrangement:
-        return Arrangement(self.ledger_drafting, self._nominal)
+        return self._arrangement(self.ledger_drafting)
+
+    def _arrangement(self, ledger: Ledger) -> Arrangement:
+        return Arrangement(ledger, self._nominal, overrides=self.dialect.knows("--override-tensor"))
 
     def choose(self) -> Chosen:
         """The layout of the plan; raises when there is none."""
@@ -150,7 +154,8 @@ class Planner:
                     raise ValueError("layers that do not follow each other")
                 at += row["n_layers"] + bool(row["has_output"])
                 segments.append((device, row["first_layer"], at))
-        if at != self.ledger.n_layer + bool(segments):
+        keeps_output = bool(segments and cpu["has_output"])
+        if at != self.ledger.n_layer + bool(segments) - keeps_output or (keeps_output and not cpu["n_layers"]):
             raise ValueError("layers that are not those of the model")
         if not isinstance(draft["message"], str):
             raise TypeError("a message that is no text")
@@ -160,7 +165,7 @@ class Planner:
             charge = self._charge_again(server, draft["device"])
         ledger = self.ledger_drafting if charge else self.ledger
         pipelined = len(segments) > 1 and not cpu["n_layers"]
-        layout = Layout(server, ledger, cpu["n_layers"], tuple(segments), pipelined, charge, (0, 0, 0))
+        layout = Layout(server, ledger, cpu["n_layers"], tuple(segments), pipelined, charge, (0, 0, 0), keeps_output)
         if verdict.reason not in self._possible(layout):
             raise ValueError("a draft that is not this one")
         return Chosen(layout, verdict, [])
@@ -241,9 +246,7 @@ class Planner:
         base = self._best_sharded(None)
         if base is None or not base.server_layers:
             return None
-        layout = Layout(
-            base.server, self.ledger_drafting, base.cpu_layers, base.segments, base.pipelined, charge, base.key
-        )
+        layout = replace(base, ledger=self.ledger_drafting, draft=charge)
         fits = all(
             stage["memory"]["left_bytes"] is None or stage["memory"]["left_bytes"] >= 0 for stage in stages(layout)
         )

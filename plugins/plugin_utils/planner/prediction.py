@@ -58,7 +58,7 @@ def shares(layout: Layout) -> list[Share]:
     n_layer, server = layout.ledger.n_layer, layout.server
     found = []
     if layout.cpu_layers or layout.on_cpu:
-        found.append(Share(server.host, server.ram, 0, layout.cpu_layers, layout.on_cpu))
+        found.append(Share(server.host, server.ram, 0, layout.cpu_layers, layout.output_on_cpu))
     found += [
         Share(device.host, device, first, min(end, n_layer), end > n_layer) for device, first, end in layout.segments
     ]

@@ -19,6 +19,8 @@ from ansible_collections.relay.pool.plugins.plugin_utils.server.dialect import D
 
 DEFAULT_BATCH = 2048
 DEFAULT_UBATCH = 512
+# A regular expression for the names of tensors, and the buffer type they go to.
+KEEPS_OUTPUT = r"^(output|token_embd)\.=CPU"
 
 
 def rendered(request: Request, speech: Dialect, layout: Layout, verdict: Verdict) -> dict[str, Any]:
@@ -152,6 +154,9 @@ def _extra(request: Request, speech: Dialect, layout: Layout) -> list[str]:
     if speech.knows("--fit"):
         # on by default, it would change placement or context behind the plan's back
         extra += ["--fit", "off"]
+    if layout.keeps_output:
+        # Or it would be with the last layers. A tied output is the token embedding.
+        extra += ["--override-tensor", KEEPS_OUTPUT]
     if request.batch_size != DEFAULT_BATCH:
         extra += ["--batch-size", str(request.batch_size)]
     if request.ubatch_size != DEFAULT_UBATCH:

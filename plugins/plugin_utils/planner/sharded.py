@@ -78,4 +78,5 @@ def _too_small(arrangement: Arrangement, pool: Pool, allow_cpu: bool) -> bool:
     ram = pool.host.ram if allow_cpu and not pool.host.gpus else None
     pipelined = ram is None
     counts = nlargest(arrangement.limit, (arrangement.most_items(device, pipelined) for device in largest))
-    return sum(counts) + (arrangement.items_on_host(ram) if ram else 0) < arrangement.n_items
+    # The output may be on the host's CPU besides.
+    return sum(counts) + (arrangement.items_on_host(ram) + 1 if ram else 0) < arrangement.n_items

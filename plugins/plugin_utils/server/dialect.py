@@ -31,7 +31,7 @@ REQUIRED = (
     "--alias", "--cache-type-k", "--cache-type-v", "--flash-attn",
 )  # fmt: skip
 REQUIRED_SHARDED = ("--rpc", "--device", "--tensor-split")
-OPTIONAL = ("--fit", "--metrics", "--cache-ram", "--log-verbosity", "--api-key-file", "--threads")
+OPTIONAL = ("--fit", "--metrics", "--cache-ram", "--override-tensor", "--log-verbosity", "--api-key-file", "--threads")
 # Written only when the user asks for them.
 DRAFT_OPTIONAL = ("--spec-draft-n-min", "--spec-draft-p-min")
 DRAFT_FLAGS = ("--spec-draft-model", "--spec-draft-n-max", "--spec-draft-ngl", "--spec-draft-device")

@@ -57,7 +57,11 @@ def check(options, plan):
             at += stage["n_layers"]
     assert at == n_layer
     holders = [stage for stage in plan["stages"] if stage["n_layers"] or stage["has_output"]]
-    assert [stage["has_output"] for stage in holders] == [False] * (len(holders) - 1) + [True]
+    # A CPU that holds layers may keep the output.
+    with_output = [stage for stage in holders if stage["has_output"]]
+    assert len(with_output) == 1
+    assert with_output[0] in (holders[-1], cpu)
+    assert ("--override-tensor" in plan["server_args"]) == (with_output[0] is cpu and len(holders) > 1)
     check_split(plan, n_layer, cpu, [stage for stage in holders if stage is not cpu])
     check_names(plan, stages, [stage for stage in holders if stage is not cpu])
     if plan["draft"]["enabled"] and plan["kind"] == "sharded":

@@ -66,9 +66,13 @@ def test_layers_differ_where_the_architecture_says_so():
 
 def test_the_host_holds_the_first_layers():
     ledger = ledger_of("llama")
-    sizes = HostNeeds(ledger).row(0).sizes
+    sizes = HostNeeds(ledger, False).row(0).sizes
     assert len(sizes) == ledger.n_layer
     fixed = ledger.input + ledger.per_device + ledger.host_bytes(True, False)
     assert sizes[2] == fixed + ledger.layer_weights(0, 3, False) + sum(ledger.kv[:3])
     with pytest.raises(ValueError, match="first layers"):
-        HostNeeds(ledger).row(1)
+        HostNeeds(ledger, False).row(1)
+    beside = ledger.host_bytes(True, False, True) - ledger.host_bytes(True, False)
+    beside += ledger.output_weights(False, on_cpu=True)
+    assert beside > 0
+    assert HostNeeds(ledger, True).row(0).sizes == [size + beside for size in sizes]

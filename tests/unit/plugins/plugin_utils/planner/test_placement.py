@@ -14,6 +14,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.planner.draft import RE
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import make_plan
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.split import CPU, assign
+from ansible_collections.relay.pool.plugins.plugin_utils.server import dialect
 from ansible_collections.relay.pool.plugins.plugin_utils.views.table import WIDTH, plan_table
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -146,15 +147,46 @@ def test_hops_keep_devices_few(ask):
 
 
 def test_a_cpu_host_holds_the_first_layers(ask, world):
-    plan = make_plan(ask(world.node(1, ram=900), world.node(2, ram=800), world.node(3, ram=800), allow_cpu=True))
-    first, *rest = plan["stages"]
+    ask_again = ask(world.node(1, ram=900), world.node(2, ram=800), world.node(3, ram=800), allow_cpu=True)
+    plan = make_plan(ask_again)
+    first, *_rest = plan["stages"]
     assert (first["device"], first["first_layer"], first["n_layers"] > 0) == ("CPU", 0, True)
     assert plan["n_gpu_layers"] == sum(plan["tensor_split"]) == 11 - first["n_layers"]
     devices = assign(10, plan["n_gpu_layers"], plan["tensor_split"], 2)
     assert [devices[:-1].count(i) for i in (CPU, 0, 1)] == [s["n_layers"] for s in plan["stages"]]
-    assert rest[-1]["has_output"]
+    # read as quickly there, and no logits on the way
+    assert [stage["has_output"] for stage in plan["stages"]] == [True, False, False]
+    assert value(plan, "--override-tensor") == r"^(output|token_embd)\.=CPU"
     args = ["--host", "10.0.0.2", "--port", "50052", "--device", "CPU", "--threads", "4", "--cache"]
     assert plan["workers"][0]["args"] == args
+    assert make_plan(dataclasses.replace(ask_again, previous=plan))["kept"]
+
+
+@pytest.mark.parametrize(
+    ("worker_gbs", "mbps", "flags", "other_mib", "kept"),
+    [
+        (50, 1000, None, 0, True),
+        # quicker to read, but not quick enough to make up for the way of the logits
+        (100, 100, None, 0, True),
+        (900, 10_000, None, 0, False),
+        # what belongs to the output but would stay on the worker
+        (50, 1000, None, 90, False),
+        (50, 1000, ("--override-tensor",), 0, False),
+    ],
+)
+def test_a_cpu_host_keeps_the_output_where_that_is_quicker(ask, world, worker_gbs, mbps, flags, other_mib, kept):
+    host, worker = world.node(1, ram=900), world.node(2, [1430])
+    host["memory"]["bandwidth_bytes_per_second"] = 50 * 10**9
+    host["links"] = [{"name": "b", "rtt_seconds": 0.0002, "speed_mbps": mbps}]
+    worker["gpus"][0]["bandwidth_bytes_per_second"] = worker_gbs * 10**9
+    model = world.gguf()
+    model["tensors"]["other_bytes"] = other_mib * MIB
+    known = {*dialect.REQUIRED, *dialect.REQUIRED_SHARDED, *dialect.OPTIONAL}
+    llama = {"flags": sorted(known - set(flags)), "backends": ["CPU", "RPC", "CUDA"]} if flags else None
+    plan = make_plan(ask(host, worker, model=model, allow_cpu=True, llama=llama))
+    assert (plan["kind"], plan["stages"][0]["n_layers"] > 0) == ("sharded", True)
+    assert [stage["has_output"] for stage in plan["stages"]] == [kept, not kept]
+    assert ("--override-tensor" in plan["server_args"]) is kept
 
 
 def test_a_worker_with_two_gpus_is_two_devices_of_one_endpoint(ask):
@@ -387,8 +419,6 @@ def test_a_dropped_draft_is_a_line_in_a_plan(ask, world, small, reason, machines
     if "model" in options:
         options["model"] = world.gguf(**options["model"])
     if "llama" in options:
-        from ansible_collections.relay.pool.plugins.plugin_utils.server import dialect
-
         known = {*dialect.REQUIRED, *dialect.REQUIRED_SHARDED, *dialect.OPTIONAL, *dialect.DRAFT_FLAGS}
         options["llama"] = {"flags": sorted(known - set(options["llama"])), "backends": ["CPU", "RPC", "CUDA"]}
     plan = make_plan(ask(*machines, **options))
@@ -410,7 +440,6 @@ def test_nothing_is_drafted_at_a_maximum_of_0(ask, small):
     ("option", "flag"), [({"draft_min": 2}, "--spec-draft-n-min"), ({"draft_p_min": 0.5}, "--spec-draft-p-min")]
 )
 def test_an_option_of_the_draft_that_the_build_lacks_is_not_written(ask, small, option, flag):
-    from ansible_collections.relay.pool.plugins.plugin_utils.server import dialect
 
     known = [*dialect.REQUIRED, *dialect.REQUIRED_SHARDED, *dialect.OPTIONAL, *dialect.DRAFT_FLAGS]
     llama = {"flags": known, "backends": ["RPC", "CUDA"]}
@@ -456,7 +485,6 @@ def test_every_reason_has_a_test():
 
 
 def test_an_old_build_gets_its_own_spelling(ask, small):
-    from ansible_collections.relay.pool.plugins.plugin_utils.server import dialect
 
     flags = [*dialect.REQUIRED, *dialect.REQUIRED_SHARDED, "-md", "--draft-max", "-ngld", "-devd"]
     plan = make_plan(ask([1300], [1500], llama={"flags": flags, "backends": ["RPC", "CUDA"]}, **small))
@@ -721,7 +749,6 @@ def test_a_plan_that_does_not_fit_any_more_is_made_anew(ask):
 
 
 def test_installing_llama_cpp_does_not_move_anything(ask):
-    from ansible_collections.relay.pool.plugins.plugin_utils.server import dialect
 
     request = ask([1300], [1300])
     flags = [*dialect.REQUIRED, *dialect.REQUIRED_SHARDED, *dialect.OPTIONAL, *dialect.DRAFT_FLAGS, "--spec-type"]
@@ -786,7 +813,6 @@ def test_a_draft_written_into_the_plan_of_a_replica_is_not_kept(ask, small):
     [("--rpc", ["CUDA", "RPC"], "does not know --rpc"), ("", ["CPU", "CUDA"], "without RPC")],
 )
 def test_a_kept_plan_is_one_the_build_can_run(ask, flags, backends, text):
-    from ansible_collections.relay.pool.plugins.plugin_utils.server import dialect
 
     request = ask([1300], [1300])
     known = [*dialect.REQUIRED, *dialect.REQUIRED_SHARDED, *dialect.OPTIONAL, *dialect.DRAFT_FLAGS, "--spec-type"]
@@ -796,7 +822,6 @@ def test_a_kept_plan_is_one_the_build_can_run(ask, flags, backends, text):
 
 
 def test_a_kept_plan_names_the_build_it_is_for(ask):
-    from ansible_collections.relay.pool.plugins.plugin_utils.server import dialect
 
     request = ask([1300], [1300])
     known = [*dialect.REQUIRED, *dialect.REQUIRED_SHARDED, *dialect.OPTIONAL, *dialect.DRAFT_FLAGS, "--spec-type"]

@@ -123,11 +123,11 @@ def test_between_gpus_of_one_worker_only_the_round_trip_is_paid(ask, pool, world
 
 
 def test_an_output_on_a_worker_sends_its_logits(ask, pool, world):
-    found = make_plan(ask(*pool(host=(None, None), worker=(1300, 400), ram=50 * GB, ram_mib=1000), allow_cpu=True))
+    found = make_plan(ask(*pool(host=(None, None), worker=(1350, 400), ram=20 * GB, ram_mib=1000), allow_cpu=True))
     assert [stage["host"] for stage in found["stages"] if stage["has_output"]] == ["b"]
     on_cpu = found["stages"][0]["n_layers"]
     back = 32000 * FLOAT * 8 / 1e9 - 1024 * FLOAT * 8 / 1e9
-    seconds = on_cpu * 100 * MIB / (50 * GB) + (layers(found, "b") * 100 * MIB + OUTPUT) / (400 * GB)
+    seconds = on_cpu * 100 * MIB / (20 * GB) + (layers(found, "b") * 100 * MIB + OUTPUT) / (400 * GB)
     assert found["predicted"]["tokens_per_second"] == three(1 / (seconds + network(1) + back))
 
 
