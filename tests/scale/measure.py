@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -137,8 +136,13 @@ def measure(machines: int, fleet: str, case: Case) -> Cost:
         if not make_plan(running)["kept"]:
             raise AssertionError("a running pool lost its plan")
         again = time.process_time() - start
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return Cost(answer, seconds, again, peak)
+    return Cost(answer, seconds, again, _peak_mib())
+
+
+def _peak_mib() -> float:
+    """Of this process since it began to run Python; getrusage() counts that of its parent, too."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM:"))
 
 
 def measure_apart(machines: int, fleet: str, case: Case) -> Cost:

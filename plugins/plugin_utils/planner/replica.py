@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from typing import Iterable, Sequence
+from typing import Iterable, Sequence, Tuple
 
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.arrangement import TICKS_PER_SECOND, Arrangement
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.devices import Device, Machine
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.layout import DraftCharge, Layout
 
 # Devices, and ticks of a token.
-Worth = tuple[int, int]
+Worth = Tuple[int, int]
 
 
 def replica_on(

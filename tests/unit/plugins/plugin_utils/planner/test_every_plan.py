@@ -124,9 +124,9 @@ def test_what_is_true_of_every_plan(part, monkeypatch):
 
 
 def digest():
-    """Of sixty plans."""
+    """Of some plans, a large pool among them."""
     text = []
-    for seed in range(0, 600, 10):
+    for seed in (0, *range(2, 202, 6)):
         try:
             text.append(json.dumps(placement.make_plan(Request(**drawn(seed)))))
         except PoolError as exc:
