@@ -18,7 +18,12 @@ from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import 
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.saved import WAY_OUT, read_plan, saved_plan
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import UNREADABLE
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.what_if import completed, what_if
-from ansible_collections.relay.pool.plugins.plugin_utils.views.changes import changes, difference, what_if_lines
+from ansible_collections.relay.pool.plugins.plugin_utils.views.changes import (
+    changes,
+    difference,
+    unknown_before,
+    what_if_lines,
+)
 from ansible_collections.relay.pool.plugins.plugin_utils.views.table import plan_table
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
@@ -79,7 +84,8 @@ class ActionModule(ActionBase):
             nodes = _facts(task_vars or {}, [options["host"], *options["workers"]])
         else:
             nodes, notes = completed(nodes)
-        previous = options["previous"] = _read_plan(options.get("previous"))
+        given = options.get("previous")
+        previous = options["previous"] = _read_plan(given)
         saved, supposed = options.pop("saved"), options.pop("what_if")
         for name in ("workers", "extra_args"):
             options[name] = tuple(options[name])
@@ -106,6 +112,8 @@ class ActionModule(ActionBase):
                 }
                 result["difference"] = difference(before, after)
             result["changes"] = _changes(previous, plan)
+        elif given:
+            result["changes"] = [unknown_before(plan)]
         return result
 
 
@@ -141,7 +149,7 @@ def _changes(previous, plan):
     try:
         return changes(previous, plan)
     except UNREADABLE:
-        return ["the previous plan cannot be read"]
+        return [unknown_before(plan)]
 
 
 def _read_plan(previous):

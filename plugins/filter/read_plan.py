@@ -7,12 +7,12 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: read_plan
-short_description: The plan in the text of a file
+short_description: The plan in the text of a file, or why there is none
 version_added: 0.1.0
 author:
   - relay.pool contributors (@relay-pool)
 description:
-  - Reads the text of a C(plan.json), and says in one sentence why it is none if it is none.
+  - Reads the text of a C(plan.json), and says in one sentence what is wrong if it is no plan.
 positional: name, way_out
 options:
   _input:
@@ -30,15 +30,25 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Who serves in the plan of last week?
-  ansible.builtin.debug:
-    msg: "{{ (lookup('ansible.builtin.file', 'monday.json') | relay.pool.read_plan('monday.json')).host }}"
+- name: Check the plan of last week
+  ansible.builtin.assert:
+    that: read.problem is none
+    fail_msg: "{{ read.problem }}"
+  vars:
+    read: "{{ lookup('ansible.builtin.file', 'monday.json') | relay.pool.read_plan('monday.json') }}"
 """
 
 RETURN = r"""
 _value:
-  description: The plan, as M(relay.pool.placement) returns it.
+  description: What was read.
   type: dict
+  contains:
+    plan:
+      description: The plan, as M(relay.pool.placement) returns it, or null.
+      type: dict
+    problem:
+      description: Why the text is no plan, a sentence, or null.
+      type: str
 """
 
 from ansible.errors import AnsibleFilterError
@@ -47,13 +57,13 @@ from ansible_collections.relay.pool.plugins.plugin_utils.planner import saved
 
 
 def read_plan(text, name="plan.json", way_out="run plan.yml again"):
-    """Return the plan, or fail with one sentence."""
+    """Return the plan, or what is wrong."""
     if not isinstance(text, str):
         raise AnsibleFilterError("relay.pool.read_plan: the input must be the text of a file.")
     try:
-        return saved.read_plan(text, name, way_out)
+        return {"plan": saved.read_plan(text, name, way_out), "problem": None}
     except PoolError as exc:
-        raise AnsibleFilterError(f"{exc}.") from None
+        return {"plan": None, "problem": f"{exc}."}
 
 
 class FilterModule:

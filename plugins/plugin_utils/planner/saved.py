@@ -84,9 +84,9 @@ def saved_plan(request: Request) -> dict[str, Any]:
     except UNREADABLE:
         raise _edited() from None
     if found:
-        more = f", and {len(found) - MOST_SHOWN} more" if len(found) > MOST_SHOWN else ""
+        more = f"; and {len(found) - MOST_SHOWN} more" if len(found) > MOST_SHOWN else ""
         raise PoolError(
-            f"the saved plan does not match the pool any more: {', '.join(found[:MOST_SHOWN])}{more}: {WAY_OUT}"
+            f"the saved plan does not match the pool any more: {'; '.join(found[:MOST_SHOWN])}{more}: {WAY_OUT}"
         )
     plan = make_plan(request)
     if not plan["kept"]:

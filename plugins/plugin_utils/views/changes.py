@@ -14,12 +14,14 @@ Plan = Mapping[str, Any]
 
 # Of what a plan would not use, as many as people read.
 MOST_REFUSED = 8
+MOST_CHANGES = 20
 
 
 def changes(before: Plan, after: Plan) -> list[str]:
     """A phrase for everything in which the placement of ``after`` is another one; empty when it is the same.
 
-    Notes and the memory of the day do not count. May raise for a ``before`` that was edited by hand.
+    Of a long list the first ones, and how many more there are. Notes and the memory of the day do not count.
+    May raise one of ``sticky.UNREADABLE`` for a ``before`` that was edited by hand.
     """
     found = [
         *_moved("", _kind(before), _kind(after)),
@@ -30,11 +32,19 @@ def changes(before: Plan, after: Plan) -> list[str]:
         *_moved("output ", _output(before), _output(after)),
         *_moved("draft ", _draft(before), _draft(after)),
     ]
-    return found or list(_options(before, after))
+    found = found or list(_options(before, after))
+    if len(found) > MOST_CHANGES:
+        found[MOST_CHANGES:] = [f"and {len(found) - MOST_CHANGES} more"]
+    return found
+
+
+def unknown_before(after: Plan) -> str:
+    """The phrase of ``changes`` for a plan that cannot be read."""
+    return f"a plan that cannot be read -> {_kind(after)}"
 
 
 def difference(before: str, after: str) -> list[str]:
-    """The lines of a unified diff of two tables, without the headers; empty when they are equal."""
+    """The lines of a unified diff of two tables; empty when they are equal."""
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), "previous plan", "plan", n=1, lineterm="")
     return list(lines)
 
@@ -52,10 +62,9 @@ def what_if_lines(
         return [f"would {still}: {why_not_after}"]
     if before is None:
         return [f"would fit, which it does not now: {_kind(after)}", *_state(after), *_refused((), after)]
-    if not changes(before, after):
-        return ["nothing would change", *_refused(before["refused"], after)]
     layers = list(_layers(before, after))
     return [
+        *([] if changes(before, after) else ["the placement would stay the same"]),
         *_moved("", _kind(before), _kind(after)),
         *_moved("machines: ", _machines(before), _machines(after)),
         *_moved("devices: ", len(_held(before)), len(_held(after))),
@@ -163,9 +172,10 @@ def _state(plan: Plan) -> Iterator[str]:
 
 
 def _refused(known: Any, after: Plan) -> Iterator[str]:
-    """What is refused and was not before."""
+    """What is refused and was not before. The RAM of a machine that would have GPUs need not be known."""
     messages = {entry["message"] for entry in known}
-    new = [entry["message"] for entry in after["refused"] if entry["message"] not in messages]
+    entries = [entry for entry in after["refused"] if (entry["device"], entry["reason"]) != ("CPU", "unknown_memory")]
+    new = [entry["message"] for entry in entries if entry["message"] not in messages]
     yield from (f"not used: {message}" for message in new[:MOST_REFUSED])
     if len(new) > MOST_REFUSED:
         yield f"not used: {len(new) - MOST_REFUSED} more"
