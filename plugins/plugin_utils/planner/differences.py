@@ -171,7 +171,7 @@ def _model(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]
     if before["path"] != after["path"]:
         yield _was("relay_model", before["path"], after["path"])
     if before["digest"] != after["digest"]:
-        yield f"the model file is another one ({_file(before)}; now {_file(after)})"
+        yield f"the model file is another one (it had {_file(before)}, and has {_file(after)})"
 
 
 def _draft(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> Iterator[str]:
@@ -181,7 +181,7 @@ def _draft(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) ->
     elif after and not before:
         yield f"there was no draft model {after['path']}"
     elif before and after and before["digest"] != after["digest"]:
-        yield f"the draft file is another one ({_file(before)}; now {_file(after)})"
+        yield f"the draft file is another one (it had {_file(before)}, and has {_file(after)})"
 
 
 def _options(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
