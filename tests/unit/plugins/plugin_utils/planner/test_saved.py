@@ -268,5 +268,5 @@ def test_a_plan_that_lacks_a_part_is_said_to(pool, part, junk):
     changed = {**plan, part: junk}
     if junk == "deleted":
         del changed[part]
-    with pytest.raises(PoolError, match="x (was edited or cut short|is JSON, but no plan)"):
+    with pytest.raises(PoolError, match=r"x (was edited or cut short|is JSON, but no plan)"):
         read_plan(json.dumps(changed), "x", "do y")
