@@ -33,7 +33,7 @@ EXAMPLES = r"""
 - name: Check the plan of last week
   ansible.builtin.assert:
     that: read.problem is none
-    fail_msg: "{{ read.problem }}"
+    fail_msg: "{{ read.problem | default('', true) }}"
   vars:
     read: "{{ lookup('ansible.builtin.file', 'monday.json') | relay.pool.read_plan('monday.json') }}"
 """
