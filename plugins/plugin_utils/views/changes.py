@@ -28,7 +28,7 @@ def changes(before: Plan, after: Plan) -> list[str]:
         *_moved("model ", before["model"]["path"], after["model"]["path"]),
         *_moved("context ", before["ctx_size"], after["ctx_size"]),
         *_moved("slots ", before["parallel"], after["parallel"]),
-        *_layers(before, after),
+        *(f"{phrase} layers" for phrase in _layers(before, after)),
         *_moved("output ", _output(before), _output(after)),
         *_moved("draft ", _draft(before), _draft(after)),
     ]
@@ -69,7 +69,7 @@ def what_if_lines(
         *_moved("machines: ", _machines(before), _machines(after)),
         *_moved("devices: ", len(_held(before)), len(_held(after))),
         *([f"layers: {', '.join(layers)}"] if layers else []),
-        *_moved("left on them: ", _left(before), _left(after)),
+        *_moved("left free on the devices in use: ", _left(before), _left(after)),
         *_speed(before, after),
         *_draft_line(before, after),
         *_refused(before["refused"], after),
@@ -98,7 +98,7 @@ def _layers(before: Plan, after: Plan) -> Iterator[str]:
     was, now = _held(before), _held(after)
     for device in dict.fromkeys((*was, *now)):
         if was.get(device, 0) != now.get(device, 0):
-            yield f"{device} {was.get(device, 0)} -> {now.get(device, 0)} layers"
+            yield f"{device} {was.get(device, 0)} -> {now.get(device, 0)}"
 
 
 def _output(plan: Plan) -> str:
@@ -164,7 +164,7 @@ def _draft_line(before: Plan, after: Plan) -> Iterator[str]:
 def _state(plan: Plan) -> Iterator[str]:
     """Of a plan that has nothing to be compared with."""
     yield "layers: " + ", ".join(f"{device} {count}" for device, count in _held(plan).items())
-    yield f"left on them: {_left(plan)}"
+    yield f"left free on the devices in use: {_left(plan)}"
     if _rate(plan, "tokens_per_second") != "unknown":
         yield f"speed without a draft, estimated: {_rate(plan, 'tokens_per_second')}"
     if plan["draft"]["reason"] != "not_configured":

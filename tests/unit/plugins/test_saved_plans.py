@@ -148,4 +148,4 @@ def test_the_question_of_the_documentation_can_be_asked(models, plan, tmp_path):
     assert status == 0, said
     # A machine of this name and RAM would take the whole model on its card.
     assert "replica on box" in said
-    assert "layers: box CPU 6 -> 0 layers, box CUDA0 0 -> 6 layers" in words(said)
+    assert "layers: box CPU 6 -> 0, box CUDA0 0 -> 6" in words(said)
