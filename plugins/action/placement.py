@@ -62,9 +62,9 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "metrics": {"type": "bool", "default": True},
     "log_verbosity": {"type": "int", "default": 4},
     "measured": {"type": "dict"},
-    "previous": {"type": "raw"},
     "saved": {"type": "raw"},
     "what_if": {"type": "dict"},
+    "previous": {"type": "raw"},
 }
 
 
@@ -79,9 +79,9 @@ class ActionModule(ActionBase):
         """Return the plan, or fail with one sentence."""
         result = super().run(tmp, task_vars)
         _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        nodes, notes = options.pop("nodes"), []
+        nodes = options.pop("nodes")
         if nodes is None:
-            nodes = _facts(task_vars or {}, [options["host"], *options["workers"]])
+            nodes, notes = _facts(task_vars or {}, [options["host"], *options["workers"]]), []
         else:
             nodes, notes = completed(nodes)
         given = options.get("previous")

@@ -181,12 +181,6 @@ options:
       - Measured rates C(tokens_per_second) and C(with_draft_tokens_per_second).
       - A draft that does not win at least 5 percent is dropped.
     type: dict
-  previous:
-    description:
-      - The plan that runs. It is kept while everything that decides is the same and it still fits.
-      - Free memory does not decide, as it changes while the pool runs.
-      - A dictionary, or the text of C(plan.json). What cannot be read counts as no plan.
-    type: raw
   saved:
     description:
       - The plan to apply, as it is, a dictionary or the text of C(plan.json).
@@ -205,6 +199,12 @@ options:
         C(memory_free_bytes), C(bandwidth_bytes_per_second), C(device), C(uuid) and C(unified_memory).
       - It is not an error if one of the two pools has no plan.
     type: dict
+  previous:
+    description:
+      - The plan that runs. It is kept while everything that decides is the same and it still fits.
+      - Free memory does not decide, as it changes while the pool runs.
+      - A dictionary, or the text of C(plan.json). What cannot be read counts as no plan.
+    type: raw
 seealso:
   - module: relay.pool.node_facts
   - module: relay.pool.gguf_info

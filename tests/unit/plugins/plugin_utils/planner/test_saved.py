@@ -214,7 +214,9 @@ def test_an_edited_plan_is_refused_and_never_a_traceback(pool):
     count = 0
     for path in places(plan):
         # What the planner said on that day is not applied, and inputs that differ are named as differences.
-        if path[0] in ("warnings", "advice", "kept", "llama", "schema") or path[-2:] == ("draft", "message"):
+        if path[0] in ("warnings", "advice", "kept", "llama", "schema", "predicted") or "link" in path:
+            continue
+        if path[-2:] == ("draft", "message"):
             continue
         for junk in (None, -1, [{}]):
             changed = copy.deepcopy(plan)
