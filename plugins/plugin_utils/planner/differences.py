@@ -21,7 +21,7 @@ VARIABLES = {
 }
 # Options that no variable sets.
 UNNAMED = frozenset(("batch_size", "rpc_cache", "draft_device", "metrics", "log_verbosity"))
-# These follow from what is said already.
+# Parts of a machine, which every device of it repeats.
 MACHINE_PARTS = {"address": "the address of", "threads": "the number of physical cores of"}
 MAX_CHARACTERS = 120
 
