@@ -35,7 +35,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
         *_members(before, after),
         *_devices(before["devices"], after["devices"], _machines(before) & _machines(after)),
         *_model(before["model"], after["model"]),
-        *_draft(before["draft"], after["draft"]),
+        *_draft(before, after),
         *_options(before["options"], after["options"]),
         *_dialect(before["dialect"], after["dialect"]),
     ]
@@ -174,14 +174,17 @@ def _model(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]
         yield f"the model file is another one (it had {_file(before)}, and has {_file(after)})"
 
 
-def _draft(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> Iterator[str]:
-    """Its path is among the options."""
-    if before and not after:
-        yield f"there is no draft model {before['path']}"
-    elif after and not before:
-        yield f"there was no draft model {after['path']}"
-    elif before and after and before["digest"] != after["digest"]:
-        yield f"the draft file is another one (it had {_file(before)}, and has {_file(after)})"
+def _draft(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    """What lies under the same path; another path is among the options."""
+    if before["options"]["draft_path"] != after["options"]["draft_path"]:
+        return
+    was, now = before["draft"], after["draft"]
+    if was and not now:
+        yield f"there is no draft model {was['path']}"
+    elif now and not was:
+        yield f"there was no draft model {now['path']}"
+    elif was and now and was["digest"] != now["digest"]:
+        yield f"the draft file is another one (it had {_file(was)}, and has {_file(now)})"
 
 
 def _options(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:

@@ -92,6 +92,9 @@ def test_another_draft(pool, world):
     assert refusal(request, plan, draft=None) == ["there is no draft model /models/draft.gguf"]
     (phrase,) = refusal(request, plan, draft=world.gguf("/models/draft.gguf", n_layer=3, layer_mib=20))
     assert phrase.startswith("the draft file is another one")
+    assert refusal(request, plan, draft=None, draft_path="/n.gguf") == [
+        "relay_draft_model was /models/draft.gguf and is /n.gguf"
+    ]
     comparison = {"compatible": False, "reason": "token", "first_difference": "token 7 differs"}
     assert refusal(request, plan, comparison=comparison) == ["draft.reason was enabled and is tokenizer_mismatch"]
 
