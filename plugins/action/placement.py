@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
@@ -14,7 +15,15 @@ from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.kv import CACHE_TYPES
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import make_plan
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.saved import WAY_OUT, read_plan, saved_plan
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import UNREADABLE
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.what_if import completed, what_if
+from ansible_collections.relay.pool.plugins.plugin_utils.views.changes import (
+    changes,
+    difference,
+    unknown_before,
+    what_if_lines,
+)
 from ansible_collections.relay.pool.plugins.plugin_utils.views.table import plan_table
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
@@ -53,6 +62,8 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "metrics": {"type": "bool", "default": True},
     "log_verbosity": {"type": "int", "default": 4},
     "measured": {"type": "dict"},
+    "saved": {"type": "raw"},
+    "what_if": {"type": "dict"},
     "previous": {"type": "raw"},
 }
 
@@ -70,16 +81,26 @@ class ActionModule(ActionBase):
         _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         nodes = options.pop("nodes")
         if nodes is None:
-            nodes = _facts(task_vars or {}, [options["host"], *options["workers"]])
-        previous = options["previous"] = _read_plan(options.get("previous"))
+            nodes, notes = _facts(task_vars or {}, [options["host"], *options["workers"]]), []
+        else:
+            nodes, notes = completed(nodes)
+        given = options.get("previous")
+        previous = options["previous"] = _read_plan(given)
+        saved, supposed = options.pop("saved"), options.pop("what_if")
         for name in ("workers", "extra_args"):
             options[name] = tuple(options[name])
         try:
-            plan = make_plan(Request(nodes=nodes, **options))
+            request = Request(nodes=nodes, **options)
+            if supposed:
+                if saved:
+                    raise PoolError("saved and what_if exclude each other: leave one of them out")
+                return {**result, "changed": False, **_supposed(request, supposed, notes)}
+            plan = make_plan(request) if saved in (None, "") else _saved(request, saved)
         except PoolError as exc:
             # A cause would be added to the message a second time.
             raise AnsibleActionFail(f"{exc}.") from None
-        result.update(changed=False, plan=plan, warnings=list(plan["warnings"]))
+        plan["advice"] = [*plan["advice"], *(note for note in notes if note not in plan["advice"])]
+        result.update(changed=False, plan=plan, warnings=list(plan["warnings"]), changes=[], difference=[])
         if previous and previous.get("stages"):
             before, after = _table(previous), _table(plan)
             if before != after:
@@ -89,7 +110,46 @@ class ActionModule(ActionBase):
                     "after_header": "plan",
                     "after": after,
                 }
+                result["difference"] = difference(before, after)
+            result["changes"] = _changes(previous, plan)
+        elif given:
+            result["changes"] = [unknown_before(plan)]
         return result
+
+
+def _saved(request, saved):
+    """The saved plan, a dictionary or the text of its file, if it still is what this pool would run."""
+    text = saved if isinstance(saved, str) else json.dumps(saved)
+    applied = request.previous
+    plan = saved_plan(replace(request, previous=read_plan(text, "the saved plan", WAY_OUT)))
+    return {**plan, "kept": bool(applied) and not _changes(applied, plan)}
+
+
+def _supposed(request, changed, notes):
+    """The plan as it is and as it would be; of each, why there is none if there is none."""
+    there = what_if(request.nodes, request.host, request.workers, changed)
+    plan, message = _attempt(request)
+    # Not the plan that runs, which would be kept where only more memory is there.
+    then, no_message = _attempt(replace(request, nodes=there.nodes, workers=there.workers, previous=None))
+    if then:
+        then["advice"] = [*then["advice"], *notes, *(note for note in there.notes if note not in notes)]
+    lines = what_if_lines(plan, then, message, no_message)
+    return {"plan": plan, "message": message, "what_if": {"plan": then, "message": no_message, "difference": lines}}
+
+
+def _attempt(request):
+    """(plan, None), or (None, why there is none)."""
+    try:
+        return make_plan(request), None
+    except PoolError as exc:
+        return None, str(exc)
+
+
+def _changes(previous, plan):
+    try:
+        return changes(previous, plan)
+    except UNREADABLE:
+        return [unknown_before(plan)]
 
 
 def _read_plan(previous):

@@ -67,6 +67,9 @@ options:
       - A worker may have C(backends) besides, those of its build, and C(llama) with the C(version), C(build), C(commit)
         and C(rpc_protocol) of it. For the host, those in O(llama) count.
       - By default the facts C(relay_node) of O(host) and O(workers). Give them to ask about machines that do not exist.
+      - Of such a machine it is enough to name its GPUs, each with C(name) and C(memory_total_bytes), and its
+        C(memory) with C(total_bytes). All memory then counts as free, the bandwidth is looked up by the name of the
+        GPU, and an address stands in for the one that the machine does not have yet.
     type: dict
   ctx_size:
     description: Context of all slots together, in tokens. llama.cpp rounds that of a slot up to a multiple of 256.
@@ -179,6 +182,24 @@ options:
       - Measured rates C(tokens_per_second) and C(with_draft_tokens_per_second).
       - A draft that does not win at least 5 percent is dropped.
     type: dict
+  saved:
+    description:
+      - The plan to apply, as it is, a dictionary or the text of C(plan.json).
+      - The task fails when what decides is not what it was, when a device has less free memory than the plan needs
+        there, or when the plan was edited. The message says everything that differs.
+    type: raw
+  what_if:
+    description:
+      - What would be another way, by machine. The plan is then made twice, and RV(what_if) tells the second one.
+      - A machine of the pool gets the C(gpus) in the list besides those that it has, or RAM of another size
+        (C(memory) with C(total_bytes)), or another C(link) to the host (C(rtt_seconds), C(speed_mbps)).
+      - A machine with C(state=absent) is taken away, and so is a GPU by an entry with it and C(device) or C(uuid).
+      - Any other name is a new worker.
+      - A GPU has a C(memory_total_bytes), and it should have the C(name) that its vendor's tool prints, by which the
+        bandwidth is looked up. C(vendor) is told by the name, and V(nvidia) if the name does not tell. It may also have
+        C(memory_free_bytes), C(bandwidth_bytes_per_second), C(device), C(uuid) and C(unified_memory).
+      - It is not an error if one of the two pools has no plan.
+    type: dict
   previous:
     description:
       - The plan that runs. It is kept while everything that decides is the same and it still fits.
@@ -212,11 +233,31 @@ EXAMPLES = r"""
   ansible.builtin.debug:
     msg: "{{ (placement.plan | relay.pool.plan_table).splitlines() }}"
   run_once: true
+
+- name: What would another card bring?
+  relay.pool.placement:
+    model: "{{ target.gguf }}"
+    host: gpu0
+    workers: [gpu1]
+    what_if:
+      gpu1:
+        gpus:
+          - name: NVIDIA GeForce RTX 3090
+            memory_total_bytes: "{{ '24 GB' | human_to_bytes }}"
+  run_once: true
+  register: supposed
+
+- name: Show what it would bring
+  ansible.builtin.debug:
+    msg: "{{ supposed.what_if.difference }}"
+  run_once: true
 """
 
 RETURN = r"""
 plan:
-  description: The plan; all sizes are in bytes.
+  description:
+    - The plan; all sizes are in bytes.
+    - Null with O(what_if) for a pool that has none.
   returned: success
   type: dict
   contains:
@@ -372,4 +413,37 @@ plan:
       description: Whether this is the previous plan.
       returned: success
       type: bool
+changes:
+  description: In what the placement differs from O(previous), a phrase each. Empty if it is the same or there was none.
+  returned: success, without O(what_if)
+  type: list
+  elements: str
+  sample: ["gpu1 CUDA0 20 -> 18 layers", "draft off -> on"]
+difference:
+  description: The lines in which the table of the plan differs from that of O(previous), as a unified diff.
+  returned: success, without O(what_if)
+  type: list
+  elements: str
+message:
+  description: Why the pool as it is has no plan, null if it has one.
+  returned: with O(what_if)
+  type: str
+what_if:
+  description: The pool as it would be.
+  returned: with O(what_if)
+  type: dict
+  contains:
+    plan:
+      description: As RV(plan), null if there would be none.
+      returned: success
+      type: dict
+    message:
+      description: Why there would be no plan, null if there would be one.
+      returned: success
+      type: str
+    difference:
+      description: What would be otherwise, a line each.
+      returned: success
+      type: list
+      elements: str
 """

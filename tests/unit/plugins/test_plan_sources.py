@@ -5,83 +5,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[3]
-KEYS = (
-    ("add_uint32", "llama.block_count", 2),
-    ("add_uint32", "llama.context_length", 4096),
-    ("add_uint32", "llama.embedding_length", 64),
-    ("add_uint32", "llama.feed_forward_length", 128),
-    ("add_uint32", "llama.attention.head_count", 4),
-    ("add_uint32", "llama.attention.head_count_kv", 2),
-    ("add_string", "tokenizer.ggml.model", "llama"),
-)
-NAMES = {"attn_norm": (64,), "attn_q": (64, 64), "attn_k": (64, 32), "attn_v": (64, 32), "attn_output": (64, 64),
-         "ffn_norm": (64,), "ffn_gate": (64, 128), "ffn_up": (64, 128), "ffn_down": (128, 64)}  # fmt: skip
-
-
-@pytest.fixture
-def models(gguf_factory):
-    """The paths of a model and of one that can be its draft."""
-
-    def make(name, n_blocks):
-        tensors = [("token_embd.weight", (64, 40), "F16"), ("output_norm.weight", (64,), "F32")]
-        for block in range(n_blocks):
-            tensors += [(f"blk.{block}.{part}.weight", shape, "F16") for part, shape in NAMES.items()]
-        keys = (("add_uint32", "llama.block_count", n_blocks), *KEYS[1:])
-        return gguf_factory.model(name, tensors=tensors, keys=keys, tokens=[f"t{number}" for number in range(40)])
-
-    return {"model": make("model.gguf", 6), "draft": make("draft.gguf", 1)}
-
-
-@pytest.fixture
-def plan(tmp_path):
-    """Runs plan.yml for a pool of this machine alone, and gives the exit status, the output and the plan."""
-    inventory = {
-        "all": {
-            "vars": {
-                "ansible_connection": "local",
-                "ansible_python_interpreter": sys.executable,
-                "ansible_become": False,
-                "relay_allow_cpu": True,
-                "relay_ctx_size": 512,
-                "relay_parallel": 1,
-                "relay_draft_scope": "any",
-                "relay_config_dir": str(tmp_path / "etc"),
-                "relay_llama_cpp_root": str(tmp_path / "llama"),
-                "relay_plan_output": str(tmp_path / "plan.json"),
-            },
-            "children": {"relay_pool": {"children": {"relay_host": {"hosts": {"box": {}}}, "relay_workers": {}}}},
-        }
-    }
-    (tmp_path / "inventory.yml").write_text(yaml.safe_dump(inventory))
-    environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith(("RELAY_", "ANSIBLE_"))},
-        "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-        "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".collections"),
-        "ANSIBLE_HOME": str(tmp_path / "ansible"),
-        "ANSIBLE_LOCALHOST_WARNING": "false",
-        "LC_ALL": "C.UTF-8",
-        "NO_COLOR": "1",
-        "no_proxy": "127.0.0.1",
-    }
-
-    def run(*arguments, playbook=ROOT / "playbooks" / "plan.yml", **variables):
-        command = [Path(sys.prefix) / "bin" / "ansible-playbook", "-i", tmp_path / "inventory.yml", *arguments]
-        command += [playbook, "-e", json.dumps(variables)]
-        done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
-        written = tmp_path / "plan.json"
-        return done.returncode, done.stdout, json.loads(written.read_text()) if written.exists() else None
-
-    return run
 
 
 def test_what_is_not_there_is_planned_from_its_source(models, site, plan, tmp_path):
@@ -150,7 +78,7 @@ def test_a_source_that_nothing_can_be_fetched_from_is_refused_by_name(plan):
 
 def test_a_split_model_is_planned_but_not_fetched_in_part(models, site, plan, gguf_factory, tmp_path):
     gguf_factory.model("split.gguf", tensors=[(f"blk.0.x{number}.weight", (64,), "F32") for number in range(2)],
-                       keys=KEYS[:1], split=1)  # fmt: skip
+                       keys=(("add_uint32", "llama.block_count", 2),), split=1)  # fmt: skip
     for number in (1, 2):
         name = f"split-0000{number}-of-00002.gguf"
         url = site.add(f"/{name}", (tmp_path / name).read_bytes())

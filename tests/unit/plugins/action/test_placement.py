@@ -99,6 +99,68 @@ def test_a_file_that_is_no_plan_counts_as_none(previous):
     result = run({"model": GGUF, "host": "a", "nodes": {"a": node(1)}, "previous": previous})
     assert not result["plan"]["kept"]
     assert "diff" not in result
+    assert result["changes"] == (["a plan that cannot be read -> replica on a"] if previous else [])
+
+
+def test_what_changes_is_said_in_words():
+    args = {"model": GGUF, "host": "a", "nodes": {"a": node(1)}}
+    first = run(args)
+    assert (first["changes"], first["difference"]) == ([], [])
+    again = run({**args, "previous": first["plan"], "ctx_size": 4096})
+    assert again["changes"] == ["context 16384 -> 4096"]
+    assert [line for line in again["difference"] if line.startswith("-m ")]
+    assert again["changed"] is False
+
+
+def test_a_saved_plan_is_applied_and_compared_with_the_one_that_runs():
+    args = {"model": GGUF, "host": "a", "nodes": {"a": node(1)}}
+    saved, running = run(args)["plan"], run({**args, "ctx_size": 4096})["plan"]
+    for form in (saved, json.dumps(saved)):
+        result = run({**args, "saved": form, "previous": running})
+        assert result["plan"] == saved
+        assert (result["changes"], result["changed"]) == (["context 4096 -> 16384"], False)
+    second = run({**args, "saved": saved, "previous": json.dumps(saved)})
+    assert second["plan"] == {**saved, "kept": True}
+    assert (second["changes"], "diff" in second) == ([], False)
+
+
+def test_a_saved_plan_of_another_pool_is_refused():
+    args = {"model": GGUF, "host": "a", "nodes": {"a": node(1)}}
+    saved = run(args)["plan"]
+    with pytest.raises(AnsibleActionFail, match=r"relay_ctx_size was 16384 and is 4096: run plan.yml .* out\.$"):
+        run({**args, "saved": saved, "ctx_size": 4096})
+    with pytest.raises(AnsibleActionFail, match=r"^the saved plan is no JSON .* leave relay_plan_file out\.$"):
+        run({**args, "saved": "{"})
+    with pytest.raises(AnsibleActionFail, match="saved and what_if exclude each other"):
+        run({**args, "saved": saved, "what_if": {"b": {"gpus": [{"memory_total_bytes": 1}]}}})
+
+
+def test_what_another_machine_would_bring():
+    tight = {"a": {**node(1), "gpus": []}}
+    card = {"b": {"gpus": [{"name": "NVIDIA GeForce RTX 3090", "memory_total_bytes": 24 * 1024 * MIB}],
+                  "memory": {"total_bytes": 4096 * MIB}}}  # fmt: skip
+    result = run({"model": GGUF, "host": "a", "nodes": tight, "what_if": card})
+    assert (result["plan"], result["changed"]) == (None, False)
+    assert result["message"].startswith("no usable GPU on a")
+    assert (result["what_if"]["plan"]["host"], result["what_if"]["message"]) == ("b", None)
+    assert result["what_if"]["difference"][0] == "would fit, which it does not now: replica on b"
+    assert any("198.18.0.1 stands for it" in line for line in result["what_if"]["plan"]["advice"])
+    with pytest.raises(AnsibleActionFail, match=r"^relay_what_if.b.gpus is 3, not a list of GPUs: .*\.$"):
+        run({"model": GGUF, "host": "a", "nodes": tight, "what_if": {"b": {"gpus": 3}}})
+
+
+def test_what_would_be_is_planned_anew_and_what_is_stays():
+    args = {"model": GGUF, "host": "a", "nodes": {"a": node(1)}}
+    first = run(args)["plan"]
+    result = run({**args, "previous": first, "what_if": {"a": {"memory": {"total_bytes": 9000 * MIB}}}})
+    assert (result["plan"], result["what_if"]["plan"]["kept"]) == ({**first, "kept": True}, False)
+    assert result["what_if"]["difference"][0] == "the placement would stay the same"
+
+
+def test_machines_that_are_written_down_need_no_address():
+    plan = run({"model": GGUF, "host": "a", "nodes": {"a": {"gpus": [{"memory_total_bytes": 4096 * MIB}]}}})["plan"]
+    assert plan["kind"] == "replica"
+    assert plan["advice"][-1] == "a has no address yet: 198.18.0.1 stands for it"
 
 
 def test_a_previous_plan_may_be_the_text_of_its_file():
