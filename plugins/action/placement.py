@@ -12,6 +12,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.kv import CACHE_TYPES
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.guard import without_draft
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import make_plan
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import UNREADABLE
@@ -54,6 +55,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "log_verbosity": {"type": "int", "default": 4},
     "measured": {"type": "dict"},
     "previous": {"type": "raw"},
+    "draft_dropped": {"type": "str", "default": ""},
 }
 
 
@@ -68,14 +70,15 @@ class ActionModule(ActionBase):
         """Return the plan, or fail with one sentence."""
         result = super().run(tmp, task_vars)
         _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        nodes = options.pop("nodes")
+        nodes, dropped = options.pop("nodes"), options.pop("draft_dropped")
         if nodes is None:
             nodes = _facts(task_vars or {}, [options["host"], *options["workers"]])
         previous = options["previous"] = _read_plan(options.get("previous"))
         for name in ("workers", "extra_args"):
             options[name] = tuple(options[name])
         try:
-            plan = make_plan(Request(nodes=nodes, **options))
+            request = Request(nodes=nodes, **options)
+            plan = without_draft(request, dropped) if dropped else make_plan(request)
         except PoolError as exc:
             # A cause would be added to the message a second time.
             raise AnsibleActionFail(f"{exc}.") from None
