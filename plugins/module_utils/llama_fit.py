@@ -113,7 +113,11 @@ def _why(name: str, result: command.Result | None) -> str:
     # What it complains of stands last, after its own progress.
     telling = [line for line in result.stderr.splitlines() if re.search(r"error|fail|abort|assert", line, re.I)]
     last = f" ({_short(telling[-1].strip())})" if telling and telling[-1].strip() not in str(result.error) else ""
-    return _short(str(result.error)) + last
+    error = str(result.error)
+    if error.startswith("runuser ") and not error.startswith("runuser cannot be started"):
+        # named by what was run, not by how
+        error = name + error[len("runuser") :]
+    return _short(error) + last
 
 
 def _short(text: str) -> str:

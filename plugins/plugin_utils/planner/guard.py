@@ -63,7 +63,7 @@ def shortfalls(plan: Mapping[str, Any], nodes: Mapping[str, Mapping[str, Any]]) 
     members: dict[str, _Member] = {}
     for name in dict.fromkeys(stage["host"] for stage in plan["stages"]):
         if not nodes.get(name):
-            found.target.append(f"There are no facts of {name}, which the plan has layers on.")
+            found.target.append(f"There are no facts of {name}, and the plan has layers there.")
             continue
         refused: list[Refusal] = []
         members[name] = _Member(machine(name, nodes[name], 0, refused, (), before.get(name) or ()), tuple(refused))
