@@ -18,7 +18,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement impor
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import UNREADABLE, deciding_gpus
 from ansible_collections.relay.pool.plugins.plugin_utils.server.fit import HOST, device_name, value_of
-from ansible_collections.relay.pool.plugins.plugin_utils.units import mib
+from ansible_collections.relay.pool.plugins.plugin_utils.units import MIB, mib
 
 DEFAULT_UBATCH = 512
 DEFAULT_BATCH = 2048
@@ -82,14 +82,13 @@ def shortfalls(plan: Mapping[str, Any], nodes: Mapping[str, Mapping[str, Any]]) 
         if other:
             found.target.append(other)
             continue
-        # A GPU whose memory is RAM has what llama.cpp leaves of it.
-        shared = device.shared and stage["transport"] == "local"
-        have = device.capacity_bytes
-        if have < need + (in_ram if shared else 0):
-            found.target.append(_short(device, need + (in_ram if shared else 0), have, "the plan"))
-        elif have < need + draft + (in_ram + draft_in_ram if shared else 0):
-            whole = need + draft + (in_ram + draft_in_ram if shared else 0)
-            found.draft.append(_short(device, whole, have, "the plan with its draft"))
+        if device.shared and stage["transport"] == "local":
+            # A GPU whose memory is RAM has what llama.cpp leaves of it.
+            need, draft = need + in_ram, draft + draft_in_ram
+        if device.capacity_bytes < need:
+            found.target.append(_short(device, need, "the plan"))
+        elif device.capacity_bytes < need + draft:
+            found.draft.append(_short(device, need + draft, "the plan with its draft"))
     return found
 
 
@@ -99,10 +98,10 @@ def _allocated(stage: Mapping[str, Any]) -> tuple[int, int]:
     return memory["total_bytes"] - memory["reserve_bytes"] - memory["draft_bytes"], memory["draft_bytes"]
 
 
-def _short(device: Device, need: int, have: int, whose: str) -> str:
-    # rounded down, so that what is too little never reads as enough
-    have = have // (1024 * 1024) * 1024 * 1024
-    return f"{device.label} needs {mib(need)} for {whose}, and {mib(have)} are free now."
+def _short(device: Device, need: int, whose: str) -> str:
+    # Rounded down, so that what is too little never reads as enough.
+    free = mib(device.capacity_bytes // MIB * MIB)
+    return f"{device.label} needs {mib(need)} for {whose}, and {free} are free now."
 
 
 def _other(plan: Mapping[str, Any], stage: Mapping[str, Any], device: Device) -> str | None:

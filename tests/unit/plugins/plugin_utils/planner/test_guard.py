@@ -153,25 +153,59 @@ def test_other_machines_and_devices_without_a_stage_do_not_matter(ask):
     assert shortfalls(plan, nodes) == ([], [])
 
 
-def test_a_gpu_whose_memory_is_ram_has_what_llama_cpp_leaves_of_it(ask, world):
+def unified(world, number, free):
+    """A machine with one GPU whose memory is its RAM."""
+    memory = {"available_bytes": free * MIB, "own_bytes": 0, "total_bytes": 8000 * MIB}
     gpu = {
-        "index": 0, "device": "CUDA0", "uuid": "GPU-1", "placeable": True, "memory_free_bytes": 3000 * MIB,
+        "index": 0, "device": "CUDA0", "uuid": f"GPU-{number}", "placeable": True, "memory_free_bytes": free * MIB,
         "memory_own_bytes": 0, "memory_total_bytes": 8000 * MIB, "unified_memory": True,
     }  # fmt: skip
-    machine = world.node(1, ram=3000)
-    machine.update(gpus=[gpu], memory={"available_bytes": 3000 * MIB, "own_bytes": 0, "total_bytes": 8000 * MIB})
-    request = ask(machine)
-    plan = make_plan(request)
-    both = sum(allocated(stage) for stage in plan["stages"])
+    return {**world.node(number), "gpus": [gpu], "memory": memory}
+
+
+def with_ram(request, host, free):
     nodes = copy.deepcopy(dict(request.nodes))
+    nodes[host]["gpus"][0]["memory_free_bytes"] = nodes[host]["memory"]["available_bytes"] = free
+    return nodes
 
-    def found(free):
-        nodes["a"]["gpus"][0]["memory_free_bytes"] = nodes["a"]["memory"]["available_bytes"] = free
-        return shortfalls(plan, nodes).target
 
-    assert found(both) == []
-    (sentence,) = found(both - 1)
-    assert sentence.startswith(f"a CUDA0 needs {-(-both // MIB):,} MiB for the plan".replace(",", " "))
+def test_a_gpu_whose_memory_is_ram_has_what_llama_cpp_leaves_of_it(ask, world):
+    draft = world.gguf(**DRAFT)
+    request = ask(unified(world, 1, 3000), draft=draft, draft_path="/d.gguf", draft_scope="any")
+    plan = make_plan(request)
+    assert (plan["draft"]["device"], len(plan["stages"])) == ("CUDA0", 2)
+    assert all(stage["memory"]["draft_bytes"] > MIB for stage in plan["stages"])
+    both = sum(allocated(stage) for stage in plan["stages"])
+    target = both - sum(stage["memory"]["draft_bytes"] for stage in plan["stages"])
+    assert shortfalls(plan, with_ram(request, "a", both)) == ([], [])
+    (sentence,) = shortfalls(plan, with_ram(request, "a", both - 1)).draft
+    assert sentence.startswith(
+        f"a CUDA0 needs {-(-both // MIB):,} MiB for the plan with its draft,".replace(",", " ", 1)
+    )
+    found = shortfalls(plan, with_ram(request, "a", target))
+    assert (found.target, len(found.draft)) == ([], 1)
+    (sentence,) = shortfalls(plan, with_ram(request, "a", target - 1)).target
+    assert sentence.startswith("a CUDA0 needs ")
+
+
+def test_a_worker_has_nothing_of_the_servers_ram(ask, world):
+    request = ask([1200], unified(world, 2, 1300))
+    plan = make_plan(request)
+    need = allocated(stage_of(plan, "b"))
+    assert shortfalls(plan, with_ram(request, "b", need)) == ([], [])
+    assert len(shortfalls(plan, with_ram(request, "b", need - 1)).target) == 1
+
+
+def test_the_gpus_of_the_plan_and_not_those_with_more_room_now(ask, world):
+    node = world.node(1, [3000, 2000])
+    for gpu, visible in zip(node["gpus"], ("GPU-1-0", "GPU-1-1")):
+        gpu.update(device="CUDA0", visible_devices=visible)
+    request = ask(node)
+    plan = make_plan(request)
+    assert plan["server_environment"] == {"CUDA_VISIBLE_DEVICES": "GPU-1-0"}
+    nodes = copy.deepcopy(dict(request.nodes))
+    nodes["a"]["gpus"][0]["memory_free_bytes"] = 1500 * MIB
+    assert shortfalls(plan, nodes) == ([], [])
 
 
 def test_the_plan_without_its_draft_keeps_every_layer(sharded):

@@ -138,6 +138,24 @@ def test_both_numbers_and_every_part():
     assert exceeded(plan, {"target": {}}) == []
 
 
+def test_a_mib_is_forgiven_for_each_figure_of_both_models():
+    memory = dict.fromkeys(("weights_bytes", "kv_bytes", "recurrent_bytes", "compute_bytes", "draft_bytes"), 10 * MIB)
+    plan = {"stages": [{"host": "a", "device": "CPU", "rpc_device": None, "memory": memory}]}
+    full = dict.fromkeys(("weights_bytes", "context_bytes", "compute_bytes"), 0)
+
+    def found(size, rows=0):
+        measured = {"target": {"Host": full}, "draft": {"Host": {**full, "context_bytes": size * MIB}}}
+        return exceeded(plan, measured, {"target": {}, "draft": {"Host": -rows * MIB}})
+
+    # ten each of weights, cache, state, compute and draft
+    assert (found(56), len(found(57)), found(50, 6), len(found(50, 7))) == ([], 1, [], 1)
+
+
+def test_the_last_of_two_values_counts(plan):
+    plan["server_args"] += ["--spec-draft-ngl", "3"]
+    assert draft_args(plan)[4:6] == ["--n-gpu-layers", "3"]
+
+
 def test_a_draft_that_needs_more_on_the_device_of_both(plan, fits):
     target, draft, rows = fits
     draft["devices"]["CUDA0"]["context_bytes"] += 50 * MIB
