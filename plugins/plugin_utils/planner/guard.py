@@ -86,9 +86,9 @@ def shortfalls(plan: Mapping[str, Any], nodes: Mapping[str, Mapping[str, Any]]) 
             # A GPU whose memory is RAM has what llama.cpp leaves of it.
             need, draft = need + in_ram, draft + draft_in_ram
         if device.capacity_bytes < need:
-            found.target.append(_short(device, need, "the plan"))
+            found.target.append(_short(device, need, "the plan", nodes[device.host]))
         elif device.capacity_bytes < need + draft:
-            found.draft.append(_short(device, need + draft, "the plan with its draft"))
+            found.draft.append(_short(device, need + draft, "the plan with its draft", nodes[device.host]))
     return found
 
 
@@ -98,10 +98,22 @@ def _allocated(stage: Mapping[str, Any]) -> tuple[int, int]:
     return memory["total_bytes"] - memory["reserve_bytes"] - memory["draft_bytes"], memory["draft_bytes"]
 
 
-def _short(device: Device, need: int, whose: str) -> str:
+def _short(device: Device, need: int, whose: str, node: Mapping[str, Any]) -> str:
     # Rounded down, so that what is too little never reads as enough.
     free = mib(device.capacity_bytes // MIB * MIB)
-    return f"{device.label} needs {mib(need)} for {whose}, and {free} are free now."
+    return f"{device.label} needs {mib(need)} for {whose}, and {free} are free now{_holder(device, node)}."
+
+
+def _holder(device: Device, node: Mapping[str, Any]) -> str:
+    """The largest process on the GPU that is not the pool's, where the facts know it."""
+    gpus = (
+        gpu for gpu in node.get("gpus") or [] if gpu.get("device") == device.name and gpu.get("uuid") == device.uuid
+    )
+    process = next(iter(next(gpus, {}).get("processes") or ()), None)
+    if device.is_cpu or not process or not process.get("memory_bytes"):
+        return ""
+    name = (process.get("name") or "").rpartition("/")[2]
+    return f" (pid {process['pid']}{' ' if name else ''}{name} holds {mib(process['memory_bytes'])})"
 
 
 def _other(plan: Mapping[str, Any], stage: Mapping[str, Any], device: Device) -> str | None:

@@ -62,6 +62,23 @@ def test_room_to_the_byte_and_the_reserve_is_no_allocation(sharded, host):
     assert found.target == [f"{host} CUDA0 needs {shown} MiB for the plan, and {(need - 1) // MIB} MiB are free now."]
 
 
+@pytest.mark.parametrize(
+    ("processes", "words"),
+    [
+        (None, ""),
+        ([], ""),
+        ([{"pid": 812, "name": "/usr/bin/python3", "memory_bytes": 2300 * MIB}], " (pid 812 python3 holds 2 300 MiB)"),
+        ([{"pid": 812, "name": None, "memory_bytes": 1}, {"pid": 1, "name": "x", "memory_bytes": 1}],
+         " (pid 812 holds 1 MiB)"),
+        ([{"pid": 812, "name": "x", "memory_bytes": None}], ""),
+    ],
+)  # fmt: skip
+def test_who_holds_the_memory(sharded, processes, words):
+    request, plan = sharded
+    (sentence,) = shortfalls(plan, with_free(request, "b", 9 * MIB, processes=processes)).target
+    assert sentence.endswith(f" MiB for the plan, and 9 MiB are free now{words}.")
+
+
 def test_what_the_pool_holds_itself_is_no_shortfall(sharded):
     request, plan = sharded
     need = allocated(stage_of(plan, "b"))
