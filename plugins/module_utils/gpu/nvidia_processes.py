@@ -26,7 +26,7 @@ HIDDEN = (
 
 
 def set_own(gpu: dict[str, Any], processes: Sequence[Process], pids: Collection[int]) -> list[str]:
-    """Set what the processes ``pids`` hold, None where one of them holds an unknown share; say which; and the others."""
+    """Set what the processes ``pids`` hold, None where one holds an unknown share; say which; and the others."""
     gpu["processes"] = _others(processes, pids)
     label = gpu["uuid"] or gpu["bus_id"] or gpu["name"]
     held: dict[int, int] = {}
