@@ -45,6 +45,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "draft_scope": {"type": "str", "default": "sharded", "choices": ["sharded", "any"]},
     "draft_reserve": {"type": "bool", "default": True},
     "draft_device": {"type": "str", "default": "auto"},
+    "draft_dropped": {"type": "str", "default": ""},
     "reserve_bytes": {"type": "int"},
     "allow_cpu": {"type": "bool", "default": False},
     "allow_partial": {"type": "bool", "default": False},
@@ -55,7 +56,6 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "log_verbosity": {"type": "int", "default": 4},
     "measured": {"type": "dict"},
     "previous": {"type": "raw"},
-    "draft_dropped": {"type": "str", "default": ""},
 }
 
 

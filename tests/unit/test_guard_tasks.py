@@ -160,7 +160,7 @@ def test_a_saved_plan_is_not_applied_without_its_draft(play, plan):
     stage["total_bytes"] += 50 * MIB
     free = needs(plan)
     free["a"] -= MIB
-    worked, output = play(room(plan, free), relay_plan_file="/plan.json")
+    worked, output = play(room(plan, free), __relay_plan_file="/plan.json")
     assert not worked
     assert "a CPU needs " in output
     assert "MiB for the plan with its draft, and " in output
