@@ -193,7 +193,8 @@ def measured(plan, tmp_path):
             "relay_llama_info": {"llama": {"fit_params": str(program) if installed else None}},
             "llama_host_user": "",
             "relay_environment": {"HF_TOKEN": "the secret", "CUDA_VISIBLE_DEVICES": "0"},
-            "__relay_units": {},
+            # a replica, which needs no worker and is left alone
+            "__relay_units": {"relay-llama.service": {"active": True, "argv": ["/bin/llama-server", "--model", "x"]}},
             "__relay_busy": plan["rpc_backends"] if busy else [],
             "__relay_launch": launch,
         }
