@@ -13,6 +13,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.kv import CACHE_TYPES
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.guard import without_draft
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import make_plan
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.saved import WAY_OUT, read_plan, saved_plan
@@ -53,6 +54,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "draft_scope": {"type": "str", "default": "sharded", "choices": ["sharded", "any"]},
     "draft_reserve": {"type": "bool", "default": True},
     "draft_device": {"type": "str", "default": "auto"},
+    "draft_dropped": {"type": "str", "default": ""},
     "reserve_bytes": {"type": "int"},
     "allow_cpu": {"type": "bool", "default": False},
     "allow_partial": {"type": "bool", "default": False},
@@ -79,7 +81,7 @@ class ActionModule(ActionBase):
         """Return the plan, or fail with one sentence."""
         result = super().run(tmp, task_vars)
         _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        nodes = options.pop("nodes")
+        nodes, dropped = options.pop("nodes"), options.pop("draft_dropped")
         if nodes is None:
             nodes, notes = _facts(task_vars or {}, [options["host"], *options["workers"]]), []
         else:
@@ -95,7 +97,10 @@ class ActionModule(ActionBase):
                 if saved:
                     raise PoolError("saved and what_if exclude each other: leave one of them out")
                 return {**result, "changed": False, **_supposed(request, supposed, notes)}
-            plan = make_plan(request) if saved in (None, "") else _saved(request, saved)
+            if dropped:
+                plan = without_draft(request, dropped)
+            else:
+                plan = make_plan(request) if saved in (None, "") else _saved(request, saved)
         except PoolError as exc:
             # A cause would be added to the message a second time.
             raise AnsibleActionFail(f"{exc}.") from None

@@ -301,6 +301,14 @@ ansible_facts:
                 - Memory that the pool's units hold, in bytes, which is not in C(memory_free_bytes). Null if unknown.
               returned: always
               type: int
+            processes:
+              description:
+                - Processes that are not the pool's and use the GPU, the largest first, each with C(pid), C(name) and
+                  C(memory_bytes). At most eight.
+                - Null where no tool says which there are.
+              returned: always
+              type: list
+              elements: dict
             unified_memory:
               description: Whether the memory is the machine's RAM.
               returned: always

@@ -147,6 +147,13 @@ options:
       - V(auto) takes the host's GPU with most room, or the CPU of a host without one.
     type: str
     default: auto
+  draft_dropped:
+    description:
+      - Why the draft of O(previous) has no room any more. The plan is then O(previous) without its draft, every layer
+        where it was, and C(draft.message) says this.
+      - Empty plans as usual.
+    type: str
+    default: ''
   reserve_bytes:
     description: Bytes kept free on every device. By default 512 MiB on a GPU and 256 MiB of RAM.
     type: int

@@ -54,7 +54,7 @@ def test_the_driver_is_woken_as_root_before_a_program_without_privileges(role, u
 def test_the_environment_of_the_plan_under_that_of_the_user(role, unit, planned, users, lines):
     option = f"{role}_environment"
     tasks = yaml.safe_load((ROOT / "playbooks" / "tasks" / "apply.yml").read_text())
-    (expression,) = [task["vars"][option] for task in tasks if option in task.get("vars", {})]
+    (expression,) = {task["vars"][option] for task in tasks if option in task.get("vars", {})}
     environment = jinja2.Environment()
     environment.filters["combine"] = combine
     merged = environment.compile_expression(expression.strip("{} "))(

@@ -15,6 +15,8 @@ from ansible_collections.relay.pool.plugins.module_utils.gpu.nvidia_csv import C
 # Graphics processes share a GPU with whoever computes on it.
 COMPUTE_KINDS = ("C", "C+G")
 MAX_NAME_CHARACTERS = 120
+# Of those that are not the pool's, as many are told as an operator would look at.
+MOST_OTHERS = 8
 # A GPU as a process has it open, and under WSL all of them.
 _DEVICE = re.compile(r"/dev/(?:nvidia[0-9]+|dxg)\Z")
 HIDDEN = (
@@ -24,7 +26,8 @@ HIDDEN = (
 
 
 def set_own(gpu: dict[str, Any], processes: Sequence[Process], pids: Collection[int]) -> list[str]:
-    """Set what the processes ``pids`` hold, None where one of them holds an unknown share; say which."""
+    """Set what the processes ``pids`` hold, None where one holds an unknown share; say which; and the others."""
+    gpu["processes"] = _others(processes, pids)
     label = gpu["uuid"] or gpu["bus_id"] or gpu["name"]
     held: dict[int, int] = {}
     unknown: dict[int, str | None] = {}
@@ -39,6 +42,18 @@ def set_own(gpu: dict[str, Any], processes: Sequence[Process], pids: Collection[
     unknown = {pid: reason for pid, reason in unknown.items() if pid not in held}
     gpu["memory_own_bytes"] = None if unknown else sum(held.values())
     return [f"memory of process {pid} on {label} is not known: {reason}" for pid, reason in unknown.items()]
+
+
+def _others(processes: Sequence[Process], pids: Collection[int]) -> list[dict[str, Any]]:
+    """Those that are not the pool's, the largest first."""
+    found: dict[int, dict[str, Any]] = {}
+    for process in processes:
+        known = found.get(process.pid)
+        if process.pid in pids or (known and (known["memory_bytes"] or 0) >= (process.used_bytes or 0)):
+            continue
+        name = process.name[:MAX_NAME_CHARACTERS]
+        found[process.pid] = {"pid": process.pid, "name": name or None, "memory_bytes": process.used_bytes}
+    return sorted(found.values(), key=lambda entry: -(entry["memory_bytes"] or 0))[:MOST_OTHERS]
 
 
 def are_hidden(named: Iterable[Sequence[Process]], pids: Collection[int], proc_root: str) -> bool:

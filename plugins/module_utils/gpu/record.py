@@ -48,7 +48,8 @@ def new(vendor: str, index: int | None, **known: Any) -> dict[str, Any]:
     Sizes are bytes. None means unknown: ``reason`` says why, and also why nothing may be placed where ``placeable``
     is False. ``partition_of`` is the uuid of the GPU whose part this is (MIG). ``device`` is llama.cpp's name of
     the GPU in a process whose vendor's variable (CUDA_VISIBLE_DEVICES, ...) is ``visible_devices``, or unset if None.
-    ``source`` names the tool or the folder of /sys that was read, ``overridden`` the keys that the user stated.
+    ``processes`` are those that are not the pool's, None where nobody says which there are. ``source`` names the tool
+    or the folder of /sys that was read, ``overridden`` the keys that the user stated.
     """
     gpu: dict[str, Any] = {
         "index": index,
@@ -62,6 +63,7 @@ def new(vendor: str, index: int | None, **known: Any) -> dict[str, Any]:
         "memory_total_bytes": None,
         "memory_free_bytes": None,
         "memory_own_bytes": 0,
+        "processes": None,
         "unified_memory": False,
         "integrated": False,
         "partition_of": None,

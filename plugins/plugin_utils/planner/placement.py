@@ -272,7 +272,11 @@ def make_plan(request: Request) -> dict[str, Any]:
     if kept:
         return kept
     planner = Planner(request)
-    chosen = planner.choose()
+    return completed(request, planner, planner.choose())
+
+
+def completed(request: Request, planner: Planner, chosen: Chosen) -> dict[str, Any]:
+    """The plan of a layout as plain data; raises when the machines or the binary cannot run it."""
     layout = chosen.layout
     _check(request, planner, layout)
     said = warnings(request, planner.dialect, layout, chosen.verdict)

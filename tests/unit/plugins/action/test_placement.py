@@ -192,3 +192,20 @@ def test_the_documentation_lists_exactly_the_options():
     assert options.keys() == ARGUMENT_SPEC.keys()
     fields = set(yaml.safe_load(documentation.RETURN)["plan"]["contains"])
     assert fields == set(run({"model": GGUF, "host": "a", "nodes": {"a": node(1)}})["plan"])
+
+
+def test_the_plan_without_a_draft_that_has_no_room_any_more():
+    args = {
+        "model": GGUF, "draft": {**GGUF, "path": "/models/d.gguf"}, "draft_path": "/models/d.gguf",
+        "draft_scope": "any", "host": "a", "nodes": {"a": node(1)},
+    }  # fmt: skip
+    plan = run(args)["plan"]
+    assert plan["draft"]["enabled"]
+    result = run({**args, "previous": plan, "draft_dropped": "a CUDA0 has 1 MiB"})
+    again = result["plan"]
+    assert (again["draft"]["enabled"], again["draft"]["message"]) == (False, "a CUDA0 has 1 MiB")
+    assert [stage["n_layers"] for stage in again["stages"]] == [stage["n_layers"] for stage in plan["stages"]]
+    assert "no draft (no_room): a CUDA0 has 1 MiB" in result["warnings"]
+    assert "draft" in result["diff"]["before"]
+    with pytest.raises(AnsibleActionFail, match=r"there is no such plan without it: run deploy\.yml again\.$"):
+        run({**args, "draft_dropped": "a CUDA0 has 1 MiB"})

@@ -146,7 +146,7 @@ def test_all_values_of_a_gpu():
     assert gpus[0]["overridden"] == sorted(STATED)
     assert sorted(done) == sorted(f"gpus.GPU-aa11.{name}" for name in STATED)
     rest = set(record.new("nvidia", 0)) - set(STATED) - {"overridden"}
-    assert rest == {"index", "vendor", "uuid", "bus_id", "partition_of", "source"}
+    assert rest == {"index", "vendor", "uuid", "bus_id", "partition_of", "source", "processes"}
     assert all(gpus[0][name] == FACTS["gpus"][0][name] for name in rest)
 
 

@@ -131,6 +131,7 @@ def test_two_healthy_gpus(read):
         driver="590.48",
         memory_total_bytes=46068 * MIB,
         memory_free_bytes=45460 * MIB,
+        processes=[],
         source="nvidia-smi",
     )
     assert [call[0] for call in run.calls] == [run.calls[0][0], "-q"]
@@ -179,6 +180,27 @@ def test_own_memory_counts_own_processes_only(read):
     # What one process holds on the second is not known, so neither is the sum.
     assert [gpu["memory_own_bytes"] for gpu in gpus] == [500 * MIB, None]
     assert messages == ["memory of process 12 on GPU-1 is not known: n_a"]
+
+
+def test_processes_that_are_not_the_pools(read):
+    details = xml(
+        gpu_xml(1),
+        gpu_xml(0, process(10), process(11, "70 MiB", name="/usr/bin/X"), process(12, "500 MiB", "G"),
+                process(12, "600 MiB"), process(13, "N/A", name=""), *(process(20 + n, "1 MiB") for n in range(9))),
+    )  # fmt: skip
+    gpus, _messages = read(fake(ok(row(0) + "\n" + row(1)), details), pids=(10,))
+    assert gpus[1]["processes"] == []
+    assert [(entry["pid"], entry["name"], entry["memory_bytes"]) for entry in gpus[0]["processes"][:3]] == [
+        (12, "python3", 600 * MIB),
+        (11, "/usr/bin/X", 70 * MIB),
+        (20, "python3", MIB),
+    ]
+    assert len(gpus[0]["processes"]) == 8
+
+
+def test_processes_that_nobody_names(read):
+    gpus, _messages = read(fake(ok(row(0)), NO_XML))
+    assert gpus[0]["processes"] is None
 
 
 def test_own_memory_of_the_csv_where_there_is_no_xml(read):

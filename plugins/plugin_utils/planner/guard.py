@@ -1,0 +1,190 @@
+# Copyright (c) 2026, relay.pool contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The look back just before a launch: between plan and launch there may be hours, and the machines go on living."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Mapping, NamedTuple
+
+from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
+from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import ContextSpec, model_ledger, whole_model
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.devices import Device, Machine
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.draft import Verdict
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.members import Refusal
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.nodes import machine
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import Chosen, Planner, completed
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import UNREADABLE, deciding_gpus
+from ansible_collections.relay.pool.plugins.plugin_utils.server.fit import HOST, device_name, value_of
+from ansible_collections.relay.pool.plugins.plugin_utils.units import MIB, mib
+
+DEFAULT_UBATCH = 512
+DEFAULT_BATCH = 2048
+FLOAT = 4
+
+
+class Shortfalls(NamedTuple):
+    """A sentence per device: those on which the target has no room, and those on which only the draft has none."""
+
+    target: list[str]
+    draft: list[str]
+
+
+@dataclass(frozen=True)
+class _Member:
+    """A machine of the plan as it is now, and what of it cannot be used."""
+
+    machine: Machine
+    refused: tuple[Refusal, ...]
+
+    def device(self, name: str) -> Device | None:
+        """The device of that name, if it may be used."""
+        known = (*((self.machine.ram,) if self.machine.ram else ()), *self.machine.gpus)
+        return next((device for device in known if device.name == name), None)
+
+    def gone(self, name: str) -> str:
+        """Why there is no such device."""
+        known = (entry["message"] for entry in self.refused if entry["device"] == name)
+        return next(known, f"{self.machine.host} {name} is not there any more")
+
+
+def shortfalls(plan: Mapping[str, Any], nodes: Mapping[str, Mapping[str, Any]]) -> Shortfalls:
+    """What is missing for the plan on the machines as they are now.
+
+    :param nodes: facts of relay.pool.node_facts by machine, gathered now. What the pool's units hold counts as free.
+
+    The reserve is a wish and no allocation: that it shrank is no reason to stop. Free RAM that cannot be read is
+    trusted, as it is when a plan is made.
+    """
+    before = deciding_gpus(plan)
+    found = Shortfalls([], [])
+    members: dict[str, _Member] = {}
+    for name in dict.fromkeys(stage["host"] for stage in plan["stages"]):
+        if not nodes.get(name):
+            found.target.append(f"There are no facts of {name}, and the plan has layers there.")
+            continue
+        refused: list[Refusal] = []
+        members[name] = _Member(machine(name, nodes[name], 0, refused, (), before.get(name) or ()), tuple(refused))
+    in_ram, draft_in_ram = _allocated(plan["stages"][0])
+    for stage in plan["stages"]:
+        member = members.get(stage["host"])
+        need, draft = _allocated(stage)
+        if member is None or not need + draft:
+            continue
+        device = member.device(stage["device"])
+        if device is None:
+            if stage["device"] != "CPU":
+                found.target.append(f"{member.gone(stage['device'])}.")
+            continue
+        other = _other(plan, stage, device)
+        if other:
+            found.target.append(other)
+            continue
+        if device.shared and stage["transport"] == "local":
+            # A GPU whose memory is RAM has what llama.cpp leaves of it.
+            need, draft = need + in_ram, draft + draft_in_ram
+        if device.capacity_bytes < need:
+            found.target.append(_short(device, need, "the plan", nodes[device.host]))
+        elif device.capacity_bytes < need + draft:
+            found.draft.append(_short(device, need + draft, "the plan with its draft", nodes[device.host]))
+    return found
+
+
+def _allocated(stage: Mapping[str, Any]) -> tuple[int, int]:
+    """(bytes of the target, bytes of the draft) that llama.cpp allocates on the device of a stage."""
+    memory = stage["memory"]
+    return memory["total_bytes"] - memory["reserve_bytes"] - memory["draft_bytes"], memory["draft_bytes"]
+
+
+def _short(device: Device, need: int, whose: str, node: Mapping[str, Any]) -> str:
+    # Rounded down, so that what is too little never reads as enough.
+    free = mib(device.capacity_bytes // MIB * MIB)
+    return f"{device.label} needs {mib(need)} for {whose}, and {free} are free now{_holder(device, node)}."
+
+
+def _holder(device: Device, node: Mapping[str, Any]) -> str:
+    """The largest process on the GPU that is not the pool's, where the facts know it."""
+    gpus = (
+        gpu for gpu in node.get("gpus") or [] if gpu.get("device") == device.name and gpu.get("uuid") == device.uuid
+    )
+    process = next(iter(next(gpus, {}).get("processes") or ()), None)
+    if device.is_cpu or not process or not process.get("memory_bytes"):
+        return ""
+    name = (process.get("name") or "").rpartition("/")[2]
+    return f" (pid {process['pid']}{' ' if name else ''}{name} holds {mib(process['memory_bytes'])})"
+
+
+def _other(plan: Mapping[str, Any], stage: Mapping[str, Any], device: Device) -> str | None:
+    """A sentence when another GPU has the name now."""
+    for entry in (plan.get("inputs") or {}).get("devices") or []:
+        known = (entry["host"], entry["device"]) == (stage["host"], stage["device"]) and entry.get("uuid")
+        if known and device.uuid and known != device.uuid:
+            return f"{device.label} was {known} in the plan, and is {device.uuid} now."
+    return None
+
+
+def without_draft(request: Request, why: str) -> dict[str, Any]:
+    """The previous plan of the request without its draft, every layer where it was; why: in words, without a stop."""
+    planner, previous = Planner(request, keep=True), request.previous
+    try:
+        doctored = {**previous, "draft": {**previous["draft"], "enabled": False, "reason": "no_room", "message": why}}
+        chosen = planner.again(doctored)
+    except UNREADABLE:
+        raise PoolError(
+            f"the draft has no room any more ({why}), and there is no such plan without it: run deploy.yml again"
+        ) from None
+    return completed(request, planner, Chosen(chosen.layout, Verdict("no_room", why), []))
+
+
+def output_rows(
+    plan: Mapping[str, Any], model: Mapping[str, Any], draft: Mapping[str, Any] | None
+) -> dict[str, dict[str, int]]:
+    """What llama-fit-params' compute buffers have and those of the plan's server have not, in bytes.
+
+    By ``target`` and ``draft``, by device. The program reserves an output row for every token of a micro batch, a
+    server for every slot, or for every token that a draft may propose; and the plan counts the buffer of a server's
+    logits with the host's compute buffer, where the program counts none.
+
+    :param model: the target as relay.pool.gguf_info returns it, draft: the draft.
+    """
+    batch = int(value_of(plan, "--batch-size", str(DEFAULT_BATCH)))
+    ubatch = min(int(value_of(plan, "--ubatch-size", str(DEFAULT_UBATCH))), batch)
+    slots = plan["parallel"]
+    drafted = int(value_of(plan, "--spec-draft-n-max", "0")) if plan["draft"]["enabled"] else 0
+
+    def spec(n_outputs: int, own_cache: bool) -> ContextSpec:
+        cache = ("f16", "f16") if own_cache else [value_of(plan, f"--cache-type-{kind}", "f16") for kind in "kv"]
+        return ContextSpec(plan["ctx_size"], slots, cache[0], cache[1], ubatch, n_outputs)
+
+    served, asked = (
+        model_ledger(model, spec(n_outputs, False)) for n_outputs in (min(slots * (1 + drafted), batch), ubatch)
+    )
+    layers_on = [stage for stage in plan["stages"][1:] if stage["n_layers"] or stage["has_output"]]
+    cpu = plan["stages"][0]
+    pipelined = len(layers_on) > 1 and not cpu["n_layers"]
+
+    def host(ledger: Any) -> int:
+        return ledger.host_bytes(layers=cpu["n_layers"] > 0, pipelined=pipelined, output=cpu["has_output"])
+
+    target = {HOST: host(asked) - host(served) - ubatch * asked.shape.n_vocab * FLOAT}
+    for stage in layers_on:
+        first = stage["first_layer"]
+        last = first + stage["n_layers"]
+        where = (first == 0, pipelined, stage["has_output"], (first, last), stage["device"] != "CPU")
+        target[device_name(stage)] = asked.device_bytes(*where) - served.device_bytes(*where)
+    rows = {"target": target}
+    if plan["draft"]["enabled"] and draft:
+        on_gpu = plan["draft"]["device"] != "none"
+        n_layers = int(value_of(plan, "--spec-draft-ngl", "-1"))
+        (gpu, ram), (gpu_asked, ram_asked) = (
+            whole_model(model_ledger(draft, spec(n_outputs, True)), on_gpu, n_layers)
+            for n_outputs in (min(slots, batch), ubatch)
+        )
+        vocab = model_ledger(draft, spec(ubatch, True)).shape.n_vocab
+        rows["draft"] = {
+            HOST: ram_asked.compute - ram.compute - ubatch * vocab * FLOAT,
+            plan["draft"]["device"]: gpu_asked.compute - gpu.compute,
+        }
+    return rows
