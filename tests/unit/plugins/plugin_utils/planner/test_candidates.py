@@ -103,8 +103,8 @@ def test_a_small_device_in_the_right_place_is_found_where_larger_ones_do_not_do(
     """Only the third machine holds the first layer, and only the slow and small fourth one is after it."""
     model = world.gguf(n_layer=3)
     model["tensors"]["blocks"] = [900 << 20, 650 << 20, 50 << 20]
-    nodes = [world.node(number, [size]) for number, size in enumerate((300, 750, 750, 1000, 740), 1)]
-    nodes[-1]["gpus"][0]["bandwidth_bytes_per_second"] = 10**9
+    nodes = [world.node(number, [size]) for number, size in enumerate((300, 750, 750, 1000, 740, 100), 1)]
+    nodes[-2]["gpus"][0]["bandwidth_bytes_per_second"] = 10**9
     nodes[1]["gpus"][0]["bandwidth_bytes_per_second"] = 10**12
     planner = Planner(ask(*nodes, model=model, ctx_size=512, reserve_bytes=0))
     arrangement = Arrangement(planner.ledger, nominal_bandwidth(planner.pool.holders(False)), limit=3)

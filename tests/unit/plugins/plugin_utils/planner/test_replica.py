@@ -26,6 +26,8 @@ def test_of_equally_few_devices_the_fastest(ask, world):
     slow, fast = speeds(world.node(2, [3000]), SLOW), speeds(world.node(3, [3000]), FAST)
     assert chosen(make_plan(ask([], slow, fast))) == ("c", ["CUDA0"])
     assert chosen(make_plan(ask([], fast, slow)))[0] == "b"
+    medium = speeds(world.node(4, [3000]), 2 * SLOW)
+    assert chosen(make_plan(ask([], medium, slow, fast)))[0] == "d"
 
 
 def test_fewer_devices_are_better_than_faster_ones(ask, world):
@@ -43,6 +45,11 @@ def test_machines_of_the_same_memory_are_not_the_same(ask, world, bandwidths):
     pieces = [speeds(world.node(2, [1200, 1800]), *bandwidths), speeds(world.node(3, [1500, 1500]), SLOW, SLOW)]
     assert chosen(make_plan(ask([], *reversed(pieces))))[0] == "c"
     assert chosen(make_plan(ask([], [1250, 1250], [2000, 500]))) == ("c", ["CUDA0"])
+
+
+def test_a_machine_whose_ram_cannot_serve_says_nothing_of_others_like_it(ask, world):
+    machines = [world.node(2, [3000], ram=10), world.node(3, [3000])]
+    assert chosen(make_plan(ask([], *machines)))[0] == "c"
 
 
 def test_the_host_before_a_faster_worker(ask, world):
