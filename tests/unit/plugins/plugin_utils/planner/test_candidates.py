@@ -97,3 +97,22 @@ def test_a_fast_device_is_not_left_out_for_its_size(ask, world):
         node["gpus"][0]["bandwidth_bytes_per_second"] = 10**12 if node in fast else 10**10
     plan = make_plan(ask([], *slow, *fast, reserve_bytes=100 << 20, model=world.gguf(n_layer=16)))
     assert [worker["address"] for worker in plan["workers"]] == ["10.0.0.30", "10.0.0.31"]
+
+
+def test_a_small_device_in_the_right_place_is_found_where_larger_ones_do_not_do(ask, world):
+    """Only the third machine holds the first layer, and only the slow and small fourth one is after it."""
+    model = world.gguf(n_layer=3)
+    model["tensors"]["blocks"] = [900 << 20, 650 << 20, 50 << 20]
+    nodes = [world.node(number, [size]) for number, size in enumerate((300, 750, 750, 1000, 740, 100), 1)]
+    nodes[-2]["gpus"][0]["bandwidth_bytes_per_second"] = 10**9
+    nodes[1]["gpus"][0]["bandwidth_bytes_per_second"] = 10**12
+    planner = Planner(ask(*nodes, model=model, ctx_size=512, reserve_bytes=0))
+    arrangement = Arrangement(planner.ledger, nominal_bandwidth(planner.pool.holders(False)), limit=3)
+    assert [device.host for device in candidates(arrangement, planner.pool.rpc, few=3)] == ["b", "c", "d"]
+    layout = best_sharded(arrangement, planner.pool, False, few=3)
+    assert layout
+    assert [(device.host, first, end) for device, first, end in layout.segments] == [
+        ("d", 0, 1),
+        ("e", 1, 2),
+        ("a", 2, 4),
+    ]
