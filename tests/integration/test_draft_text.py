@@ -9,7 +9,7 @@ import shutil
 
 import pytest
 from ansible_collections.relay.pool.plugins.module_utils.gguf_info import gguf_facts
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.split import invert
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.split import invert
 
 PROMPTS = (
     "The capital of France is",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.split import CPU, assign, invert
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.split import CPU, assign, invert
 
 # (seed, devices, whether the host's CPU keeps the first layers)
 SPLITS = [(seed, 2 + seed % 2, seed % 4 >= 2) for seed in range(12)]

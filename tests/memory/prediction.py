@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Mapping
 
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import Layout, stages
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.split import invert
+from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Device, Machine
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.kv import context, is_quantised
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import ContextSpec, model_ledger
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.devices import Device, Machine
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.layout import Layout, stages
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.render import KEEPS_OUTPUT
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.split import invert
 from ansible_collections.relay.pool.plugins.plugin_utils.server.command_line import llama_server_args
 
 from tests.memory.grid import BATCH, UBATCH, Run, layers_of

@@ -10,7 +10,7 @@ import platform
 from pathlib import Path
 from typing import Mapping
 
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.candidates import FEW
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.candidates import FEW
 
 from tests.scale.measure import CASES, GPUS, LAYERS, MACHINES, Cost
 
@@ -25,7 +25,7 @@ the layers are placed, and where they do not fit the smallest ways out are looke
 with it. Seconds are those of one core, the peak is that of the whole process with Python, the facts and the plan.
 
 llama.cpp takes 15 devices. Up to {FEW} devices of workers are all compared, which is exact; of more than that those are
-compared that could be in the best plan at one price of memory or another (`planner/candidates.py`), and where these
+compared that could be in the best plan at one price of memory or another (`layouts/candidates.py`), and where these
 cannot hold the model and others can, those as well.
 
 """

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Iterator, Mapping, NamedTuple
 
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.layout import Layout, stages
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.nodes import RAM_RESERVE_BYTES
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import Layout, stages
+from ansible_collections.relay.pool.plugins.plugin_utils.machines.nodes import RAM_RESERVE_BYTES
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import Planner
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Iterator, Mapping, Sequence
 
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.devices import Machine
+from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Machine
 from ansible_collections.relay.pool.plugins.plugin_utils.units import mib
 
 # Options of the planner whose variable is not just relay_ and the name.

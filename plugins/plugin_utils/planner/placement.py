@@ -9,32 +9,32 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, Collection, Mapping, NamedTuple, Sequence
 
+from ansible_collections.relay.pool.plugins.plugin_utils.advice.advice import advice, warnings
+from ansible_collections.relay.pool.plugins.plugin_utils.advice.better_host import better_host
+from ansible_collections.relay.pool.plugins.plugin_utils.advice.unused import unused
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.arrangement import Arrangement, nominal_bandwidth
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import DraftCharge, Layout, stages
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.replica import best_replica, replica_exists, replica_on
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.sharded import best_sharded, sharded_exists
+from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Device, Machine
+from ansible_collections.relay.pool.plugins.plugin_utils.machines.members import (
+    Refusal,
+    check_clients_address,
+    check_members,
+    check_server_port,
+)
+from ansible_collections.relay.pool.plugins.plugin_utils.machines.pool import Pool, read_pool
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import Ledger, model_ledger
 from ansible_collections.relay.pool.plugins.plugin_utils.planner import draft as drafting
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.advice import advice, warnings
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.arrangement import Arrangement, nominal_bandwidth
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.better_host import better_host
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.charge import (
     charge_of,
     charge_on,
     no_host_stage,
     no_room,
 )
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.devices import Device, Machine
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.infeasible import explain
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.layout import DraftCharge, Layout, stages
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.members import (
-    Refusal,
-    check_clients_address,
-    check_members,
-    check_server_port,
-)
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.pool import Pool, read_pool
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.render import rendered
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.replica import best_replica, replica_exists, replica_on
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.sharded import best_sharded, sharded_exists
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import (
     UNREADABLE,
     deciding_gpus,
@@ -42,9 +42,9 @@ from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import (
     kept_plan,
     same_inputs,
 )
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.unused import unused
 from ansible_collections.relay.pool.plugins.plugin_utils.server.command_line import check_extra_args
 from ansible_collections.relay.pool.plugins.plugin_utils.server.dialect import Dialect, dialect
+from ansible_collections.relay.pool.plugins.plugin_utils.ways_out.infeasible import explain
 
 
 class Chosen(NamedTuple):

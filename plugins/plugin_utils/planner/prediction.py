@@ -14,12 +14,12 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import Layout
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.speed import hop_seconds
+from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Device
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import Ledger, model_ledger
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.devices import Device
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.draft import Verdict
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.layout import Layout
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.speed import hop_seconds
 
 # How likely a drafted token is accepted when those before it were. An assumption: it differs by model pair and text.
 ASSUMED_ACCEPTANCE = 0.7

@@ -12,7 +12,7 @@ from ansible_collections.relay.pool.plugins.module_utils.gpu import bandwidth
 from ansible_collections.relay.pool.plugins.module_utils.gpu.visible import BACKENDS
 from ansible_collections.relay.pool.plugins.module_utils.sizes import ABSURD_BYTES, digits
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.backends import prefix
+from ansible_collections.relay.pool.plugins.plugin_utils.machines.backends import prefix
 
 MACHINE_KEYS = ("state", "gpus", "memory", "link")
 GPU_KEYS = (

@@ -15,9 +15,9 @@ from random import Random
 
 import pytest
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.split import CPU, MAX_DEVICES, assign
 from ansible_collections.relay.pool.plugins.plugin_utils.planner import placement
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.split import CPU, MAX_DEVICES, assign
 
 from tests.scale.pools import random_request
 

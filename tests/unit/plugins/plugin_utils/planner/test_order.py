@@ -8,9 +8,9 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.split import CPU, assign
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import model_ledger
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import make_plan
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.split import CPU, assign
 
 from tests.scale.pools import KINDS, random_model
 

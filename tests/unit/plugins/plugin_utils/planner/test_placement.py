@@ -10,10 +10,10 @@ import json
 
 import pytest
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.split import CPU, assign
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.draft import REASONS
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import make_plan
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.split import CPU, assign
 from ansible_collections.relay.pool.plugins.plugin_utils.server import dialect
 from ansible_collections.relay.pool.plugins.plugin_utils.views.table import WIDTH, plan_table
 from hypothesis import HealthCheck, given, settings

@@ -10,9 +10,9 @@ import json
 from pathlib import Path
 
 import pytest
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.speed import hop_seconds
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import make_plan
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.prediction import Drafting, expected_tokens
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.speed import hop_seconds
 from ansible_collections.relay.pool.plugins.plugin_utils.views import predicted
 from ansible_collections.relay.pool.plugins.plugin_utils.views.table import plan_table
 
@@ -314,7 +314,7 @@ def test_a_gpu_for_the_draft_alone_counts_with_its_own_bandwidth(ask, pool, smal
 
 
 def test_a_hop_is_a_round_trip_and_its_values():
-    from ansible_collections.relay.pool.plugins.plugin_utils.planner.devices import Device
+    from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Device
 
     near = Device("b", "CUDA0", 1, 0, rtt_seconds=0.001, speed_mbps=10_000)
     assert hop_seconds(near, 1000) == pytest.approx(0.001 + 2 * 1000 * 32 / 1e10)

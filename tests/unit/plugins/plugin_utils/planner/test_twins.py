@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.members import check_members
+from ansible_collections.relay.pool.plugins.plugin_utils.machines.members import check_members
 
 
 @pytest.mark.parametrize(

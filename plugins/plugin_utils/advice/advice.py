@@ -1,0 +1,76 @@
+# Copyright (c) 2026, relay.pool contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What to say about a plan beside its numbers: what to look at, and what could be better."""
+
+from __future__ import annotations
+
+from ansible_collections.relay.pool.plugins.plugin_utils.advice.balance import balance_advice
+from ansible_collections.relay.pool.plugins.plugin_utils.advice.caches import cache_advice
+from ansible_collections.relay.pool.plugins.plugin_utils.advice.drafts import draft_advice
+from ansible_collections.relay.pool.plugins.plugin_utils.advice.network import network_advice
+from ansible_collections.relay.pool.plugins.plugin_utils.advice.ports import port_advice
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import Layout, stages
+from ansible_collections.relay.pool.plugins.plugin_utils.machines.links import link_advice
+from ansible_collections.relay.pool.plugins.plugin_utils.memory import kv
+from ansible_collections.relay.pool.plugins.plugin_utils.planner import draft as drafting
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
+from ansible_collections.relay.pool.plugins.plugin_utils.server.dialect import Dialect
+
+
+def warnings(request: Request, speech: Dialect, layout: Layout, verdict: drafting.Verdict) -> list[str]:
+    """What is not as the user may think."""
+    found = []
+    if not request.llama:
+        found.append("llama.cpp is not installed yet: the flags of a current build are assumed")
+    elif speech.assumed:
+        found.append("the flags of llama-server could not be read: those of a current build are assumed")
+    if verdict.reason not in drafting.QUIET:
+        found.append(f"no draft ({verdict.reason}): {verdict.message}")
+    if verdict.enabled:
+        found += drafting.vocabulary_warning(request.model, request.draft, request.comparison)
+        found += drafting.size_warning(request.model, request.draft)
+    total, per_slot = kv.context(request.ctx_size, request.parallel)
+    if total != request.ctx_size:
+        found.append(
+            f"relay_ctx_size {request.ctx_size} over {request.parallel} slots becomes {total}: "
+            f"llama.cpp gives every slot a multiple of {kv.PAD} tokens"
+        )
+    trained = (request.model.get("metadata") or {}).get("{}.context_length".format(request.model.get("architecture")))
+    if isinstance(trained, int) and per_slot > trained:
+        found.append(f"a slot has {per_slot} tokens of context, the model was trained for {trained}")
+    if layout.server.ram is None:
+        found.append(f"the free RAM of {layout.server.host} is unknown: what llama.cpp keeps there was not checked")
+    if (
+        layout.sharded
+        and layout.server.gpus
+        and not any(s["has_output"] for s in stages(layout) if s["transport"] == "local")
+    ):
+        found.append(
+            f"the output does not fit a GPU of {layout.server.host}: its logits cross the network for every token"
+        )
+    return found
+
+
+def advice(request: Request, layout: Layout, verdict: drafting.Verdict) -> list[str]:
+    """What could be better."""
+    found = []
+    drafts = [request.draft_path or str((request.draft or {}).get("path"))] if verdict.enabled else []
+    if not layout.sharded and layout.server.host != request.host:
+        found.append(
+            f"the whole model fits {layout.server.host} but not {request.host}: "
+            f"{' and '.join([request.model_path, *drafts])} must be there"
+        )
+    if verdict.reason == "no_room" and layout.server.gpus and request.draft_device == "auto":
+        found.append("draft_device none would run the draft in RAM")
+    found += draft_advice(request, layout, verdict)
+    found += cache_advice(request, layout)
+    found += layout.ledger.assumptions
+    if layout.sharded:
+        used = dict.fromkeys(device.host for device, _first, _end in layout.segments)
+        found += link_advice(layout.server.host, request.nodes, used)
+        found += network_advice(layout, request.nodes)
+        found += balance_advice(layout)
+        workers = [host for host in used if host != layout.server.host]
+        found += port_advice(request.nodes, workers, request.rpc_port)
+    return found

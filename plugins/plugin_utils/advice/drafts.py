@@ -1,0 +1,120 @@
+# Copyright (c) 2026, relay.pool contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where a draft model gains little and where it would gain most, by the numbers of the plan; nothing is measured."""
+
+from __future__ import annotations
+
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import Layout
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.draft import MIN_SPEEDUP, Verdict
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.prediction import (
+    ASSUMED_ACCEPTANCE,
+    Drafting,
+    drafting,
+    network_seconds,
+    pass_seconds,
+    unknown_bandwidth,
+)
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
+from ansible_collections.relay.pool.plugins.plugin_utils.units import mib
+
+# More requests at once than this fill a batch of their own.
+MANY_SLOTS = 4
+# Longer rounds than this gain nothing at any acceptance that a draft has.
+MOST_DRAFTED = 64
+# A draft that wins less than this by the estimate gains little.
+LITTLE = 1.2
+# Where reading the weights cannot be timed, a network that takes so long per token is far.
+FAR_SECONDS = 0.01
+# Here a draft model is missing, and not forbidden.
+WITHOUT = frozenset(("not_configured", "not_found"))
+
+
+def draft_advice(request: Request, layout: Layout, verdict: Verdict) -> list[str]:
+    """The lines about the draft that the plan has, or could have."""
+    if verdict.enabled:
+        rounds, _reason = drafting(request, layout)
+        return [
+            *_mixture(request, layout, rounds),
+            *_many_slots(request),
+            *(_rounds(request, rounds) if rounds and not request.draft_p_min else []),
+        ]
+    if verdict.reason == "hybrid_target":
+        return _state(request, layout)
+    return _far(layout) if verdict.reason in WITHOUT else []
+
+
+def _best(request: Request, rounds: Drafting) -> int:
+    """The length of a round with the highest rate at the assumed acceptance."""
+    least, most = max(request.draft_min, 1), min(request.draft_max, MOST_DRAFTED)
+    return max(range(least, max(most, least) + 1), key=rounds.tokens_per_second)
+
+
+def _mixture(request: Request, layout: Layout, rounds: Drafting | None) -> list[str]:
+    reads = layout.ledger.weight_reads
+    if not reads.mixture:
+        return []
+    if rounds and rounds.gain(_best(request, rounds)) >= LITTLE:
+        return []
+    batch = request.draft_max + 1
+    one, all_of_them = (mib(sum(reads.batch(tokens)) + layout.ledger.output_reads) for tokens in (1, batch))
+    return [
+        f"a mixture of experts gains little from a draft: a token reads {one} of weights, a check of {batch} tokens, "
+        f"each with experts of its own, up to {all_of_them}"
+    ]
+
+
+def _many_slots(request: Request) -> list[str]:
+    if request.parallel <= MANY_SLOTS:
+        return []
+    batch = request.draft_max + 1
+    return [
+        f"a draft gains little while many requests run: with {request.parallel} slots busy a round checks "
+        f"{request.parallel * batch} tokens at once ({request.parallel} x {batch}), which takes longer than one token"
+    ]
+
+
+def _rounds(request: Request, rounds: Drafting) -> list[str]:
+    """Whether the rounds that are configured pay, and whether shorter ones would pay more."""
+    found = []
+    n_draft = request.draft_max
+    if rounds.break_even(n_draft) is None:
+        found.append(f"by the estimate the draft never pays with relay_draft_max {n_draft}: {rounds.never(n_draft)}")
+    best = _best(request, rounds)
+    rate, now = rounds.tokens_per_second(best), rounds.tokens_per_second(n_draft)
+    if rounds.gain(best) <= 1:
+        found.append(
+            f"by the estimate the draft does not pay at an acceptance of {ASSUMED_ACCEPTANCE:.0%}, which is assumed: "
+            f"at best {rate:.3g} tokens/s with relay_draft_max {best}, {rate / rounds.gain(best):.3g} without the draft"
+        )
+    elif rate >= MIN_SPEEDUP * now:
+        found.append(
+            f"by the estimate relay_draft_max {best} is better than {n_draft} at an acceptance of "
+            f"{ASSUMED_ACCEPTANCE:.0%}, which is assumed: {rate:.3g} tokens/s instead of {now:.3g}"
+        )
+    return found
+
+
+def _state(request: Request, layout: Layout) -> list[str]:
+    state = sum(layout.ledger.recurrent) // request.parallel
+    across = ", over the network where a worker holds it" if layout.sharded else ""
+    return [f"to draft for this model, llama.cpp would save {mib(state)} of recurrent state in every round{across}"]
+
+
+def _far(layout: Layout) -> list[str]:
+    """That most of a token's time is the network; only of links that were measured."""
+    remote = [device for device, _first, _end in layout.segments if device.host != layout.server.host]
+    if not remote or any(device.rtt_seconds is None for device in remote):
+        return []
+    network = network_seconds(layout)
+    if unknown_bandwidth(layout):
+        far, of_all = network >= FAR_SECONDS, ""
+    else:
+        total = pass_seconds(layout)
+        far, of_all = 2 * network >= total, f" of about {1000 * total:.3g}"
+    if not far:
+        return []
+    return [
+        f"every token waits {1000 * network:.3g}{of_all} ms for the network: a draft model (relay_draft_model) pays "
+        "most in such a pool, as the several tokens of a round cross it together"
+    ]
