@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import make_plan
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
+from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 
 from tests.unit.plugins.plugin_utils.conftest import MIB, World
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, relay.pool contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Filter face of ``plugin_utils/planner/draft.py``."""
+"""Filter face of ``plugin_utils/drafts/eligibility.py``."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _value:
 """
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.draft import compatibility
+from ansible_collections.relay.pool.plugins.plugin_utils.drafts.eligibility import compatibility
 
 
 def draft_compatibility(target, draft, comparison=None):

@@ -15,7 +15,7 @@ import subprocess
 import pytest
 from ansible_collections.relay.pool.plugins.module_utils.gguf_info import gguf_facts
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import make_plan
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
+from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 
 MIB = 1024 * 1024
 # What of llama-server's command line decides the memory; the workers' endpoints are those of this test.

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import Any, Iterator, NamedTuple
 
-from ansible_collections.relay.pool.plugins.plugin_utils.layouts.speed import hop_seconds
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.hops import hop_seconds
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Device
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import Ledger, model_ledger, whole_model
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.shape import model_shape
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
+from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 
 RAM_RESERVE, GPU_RESERVE = 256 << 20, 512 << 20
 DESKTOP = 50 * 10**9

@@ -16,7 +16,7 @@ from typing import Any
 
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import make_plan
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
+from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 
 from tests.scale.pools import CARDS, MIB, random_links, random_node
 

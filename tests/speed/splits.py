@@ -10,7 +10,7 @@ from typing import Any, Iterator, Mapping, NamedTuple
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import Layout, stages
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.nodes import RAM_RESERVE_BYTES
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import Planner
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
+from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 
 from tests.speed.machines import ADDRESSES, ENDPOINTS, HOST, WORKERS
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.guard import output_rows
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import make_plan
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
+from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 
 from tests.unit.plugins.plugin_utils.conftest import World
 

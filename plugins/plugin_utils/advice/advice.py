@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from ansible_collections.relay.pool.plugins.plugin_utils.advice.balance import balance_advice
 from ansible_collections.relay.pool.plugins.plugin_utils.advice.caches import cache_advice
-from ansible_collections.relay.pool.plugins.plugin_utils.advice.drafts import draft_advice
+from ansible_collections.relay.pool.plugins.plugin_utils.advice.drafts import draft_advice, draft_warnings
+from ansible_collections.relay.pool.plugins.plugin_utils.advice.links import link_advice
 from ansible_collections.relay.pool.plugins.plugin_utils.advice.network import network_advice
 from ansible_collections.relay.pool.plugins.plugin_utils.advice.ports import port_advice
+from ansible_collections.relay.pool.plugins.plugin_utils.drafts import eligibility as drafting
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import Layout, stages
-from ansible_collections.relay.pool.plugins.plugin_utils.machines.links import link_advice
 from ansible_collections.relay.pool.plugins.plugin_utils.memory import kv
-from ansible_collections.relay.pool.plugins.plugin_utils.planner import draft as drafting
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
+from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.server.dialect import Dialect
 
 
@@ -28,8 +28,7 @@ def warnings(request: Request, speech: Dialect, layout: Layout, verdict: draftin
     if verdict.reason not in drafting.QUIET:
         found.append(f"no draft ({verdict.reason}): {verdict.message}")
     if verdict.enabled:
-        found += drafting.vocabulary_warning(request.model, request.draft, request.comparison)
-        found += drafting.size_warning(request.model, request.draft)
+        found += draft_warnings(request)
     total, per_slot = kv.context(request.ctx_size, request.parallel)
     if total != request.ctx_size:
         found.append(

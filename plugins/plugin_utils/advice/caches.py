@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import Layout
 from ansible_collections.relay.pool.plugins.plugin_utils.memory import kv
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
+from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.units import mib
 
 

@@ -5,17 +5,15 @@
 
 from __future__ import annotations
 
+from ansible_collections.relay.pool.plugins.plugin_utils.drafts.eligibility import MIN_SPEEDUP, Verdict, compatibility
+from ansible_collections.relay.pool.plugins.plugin_utils.drafts.rounds import ASSUMED_ACCEPTANCE, Rounds, draft_rounds
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import Layout
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.draft import MIN_SPEEDUP, Verdict
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.prediction import (
-    ASSUMED_ACCEPTANCE,
-    Drafting,
-    drafting,
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.speed import (
     network_seconds,
     pass_seconds,
     unknown_bandwidth,
 )
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
+from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.units import mib
 
 # More requests at once than this fill a batch of their own.
@@ -30,10 +28,25 @@ FAR_SECONDS = 0.01
 WITHOUT = frozenset(("not_configured", "not_found"))
 
 
+def draft_warnings(request: Request) -> list[str]:
+    """Of a draft that runs: the vocabularies were taken on trust, or it is no smaller than what it drafts for."""
+    found = []
+    draft = request.draft or {}
+    if draft and compatibility(request.model, draft, request.comparison)["reason"] == "unknown":
+        found.append("the vocabularies of target and draft could not be compared: verify that the draft is live")
+    mine, other = request.model.get("size_bytes"), draft.get("size_bytes")
+    if mine and other and other >= mine:
+        found.append(
+            f"the draft {draft.get('path')} has {mib(other)}, the target {mib(mine)}: "
+            "only a much smaller model drafts faster"
+        )
+    return found
+
+
 def draft_advice(request: Request, layout: Layout, verdict: Verdict) -> list[str]:
     """The lines about the draft that the plan has, or could have."""
     if verdict.enabled:
-        rounds, _reason = drafting(request, layout)
+        rounds, _reason = draft_rounds(request, layout)
         return [
             *_mixture(request, layout, rounds),
             *_many_slots(request),
@@ -44,13 +57,13 @@ def draft_advice(request: Request, layout: Layout, verdict: Verdict) -> list[str
     return _far(layout) if verdict.reason in WITHOUT else []
 
 
-def _best(request: Request, rounds: Drafting) -> int:
+def _best(request: Request, rounds: Rounds) -> int:
     """The length of a round with the highest rate at the assumed acceptance."""
     least, most = max(request.draft_min, 1), min(request.draft_max, MOST_DRAFTED)
     return max(range(least, max(most, least) + 1), key=rounds.tokens_per_second)
 
 
-def _mixture(request: Request, layout: Layout, rounds: Drafting | None) -> list[str]:
+def _mixture(request: Request, layout: Layout, rounds: Rounds | None) -> list[str]:
     reads = layout.ledger.weight_reads
     if not reads.mixture:
         return []
@@ -74,7 +87,7 @@ def _many_slots(request: Request) -> list[str]:
     ]
 
 
-def _rounds(request: Request, rounds: Drafting) -> list[str]:
+def _rounds(request: Request, rounds: Rounds) -> list[str]:
     """Whether the rounds that are configured pay, and whether shorter ones would pay more."""
     found = []
     n_draft = request.draft_max

@@ -8,10 +8,10 @@ from __future__ import annotations
 from statistics import median
 from typing import Any, Mapping
 
+from ansible_collections.relay.pool.plugins.plugin_utils.advice.links import is_wireless
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.hops import hop_seconds, transfer_seconds
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import Layout
-from ansible_collections.relay.pool.plugins.plugin_utils.layouts.speed import hop_seconds, transfer_seconds
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Device
-from ansible_collections.relay.pool.plugins.plugin_utils.machines.links import is_wireless
 
 # A link counts as slow from so many times what the others take, and from so many seconds more.
 TIMES = 3

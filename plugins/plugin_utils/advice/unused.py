@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Sequence
 
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.hops import hop_seconds
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import Layout
-from ansible_collections.relay.pool.plugins.plugin_utils.layouts.speed import hop_seconds
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.split import MAX_DEVICES
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Device, Machine
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.members import Refusal, refusal

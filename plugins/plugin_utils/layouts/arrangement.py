@@ -15,10 +15,10 @@ from itertools import accumulate
 from typing import Iterator, Sequence
 
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts import search
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.hops import hop_seconds
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import DraftCharge, Layout, stages
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.needs import HostNeeds, Needs
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.search import PARTS_PER_MILLION, Found, Slot
-from ansible_collections.relay.pool.plugins.plugin_utils.layouts.speed import hop_seconds
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.split import MAX_DEVICES
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Device, Machine
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import Ledger

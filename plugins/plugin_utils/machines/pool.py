@@ -18,7 +18,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.links import links_of, with_link
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.members import Members, Refusal
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.nodes import machine
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
+from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,13 @@ from typing import Any, Collection, Mapping, NamedTuple, Sequence
 from ansible_collections.relay.pool.plugins.plugin_utils.advice.advice import advice, warnings
 from ansible_collections.relay.pool.plugins.plugin_utils.advice.better_host import better_host
 from ansible_collections.relay.pool.plugins.plugin_utils.advice.unused import unused
+from ansible_collections.relay.pool.plugins.plugin_utils.drafts import eligibility as drafting
+from ansible_collections.relay.pool.plugins.plugin_utils.drafts.charge import (
+    charge_of,
+    charge_on,
+    no_host_stage,
+    no_room,
+)
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.arrangement import Arrangement, nominal_bandwidth
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import DraftCharge, Layout, stages
@@ -26,15 +33,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.machines.members import
 )
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.pool import Pool, read_pool
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import Ledger, model_ledger
-from ansible_collections.relay.pool.plugins.plugin_utils.planner import draft as drafting
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.charge import (
-    charge_of,
-    charge_on,
-    no_host_stage,
-    no_room,
-)
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.render import rendered
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import (
     UNREADABLE,
     deciding_gpus,
@@ -42,6 +41,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import (
     kept_plan,
     same_inputs,
 )
+from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.server.command_line import check_extra_args
 from ansible_collections.relay.pool.plugins.plugin_utils.server.dialect import Dialect, dialect
 from ansible_collections.relay.pool.plugins.plugin_utils.ways_out.infeasible import explain

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible_collections.relay.pool.plugins.plugin_utils.drafts.eligibility import Verdict
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import Layout, stages
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.split import invert
 from ansible_collections.relay.pool.plugins.plugin_utils.memory import kv
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.draft import Verdict
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.prediction import predicted
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import SCHEMA
+from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.server.command_line import llama_server_args, rpc_server_args
 from ansible_collections.relay.pool.plugins.plugin_utils.server.dialect import Dialect
 

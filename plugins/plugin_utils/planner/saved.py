@@ -11,8 +11,8 @@ from typing import Any, Mapping
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.differences import differences, shortfalls
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import Planner, make_plan
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import SCHEMA, UNREADABLE, deciding_inputs
+from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.views.table import plan_table
 
 WAY_OUT = "run plan.yml again, or leave relay_plan_file out"

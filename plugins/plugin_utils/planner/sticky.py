@@ -11,7 +11,7 @@ import math
 from typing import Any, Mapping, Sequence
 
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Machine
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
+from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.server.dialect import Dialect
 from ansible_collections.relay.pool.plugins.plugin_utils.views.table import plan_table
 

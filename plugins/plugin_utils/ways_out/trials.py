@@ -15,7 +15,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.ways_out.bounds import 
 
 if TYPE_CHECKING:
     from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import Planner, Pool
-    from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
+    from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 
 MOST = 40
 # Of a pool with more devices than this the largest are tried; a plan over these is one over all.

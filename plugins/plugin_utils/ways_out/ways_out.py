@@ -11,7 +11,7 @@ from typing import Any, Callable, Iterator, Optional, Sequence
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Device, Machine, rpc_devices
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.nodes import GPU_RESERVE_BYTES
 from ansible_collections.relay.pool.plugins.plugin_utils.memory import kv
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
+from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.units import MIB, mib
 from ansible_collections.relay.pool.plugins.plugin_utils.ways_out.quantisation import described, least_bytes, scaled
 from ansible_collections.relay.pool.plugins.plugin_utils.ways_out.trials import Exhausted, Trials

@@ -93,7 +93,7 @@ def world():
 @pytest.fixture
 def ask(world):
     """Makes a request over machines a (host), b, c, ... with the given GPUs."""
-    from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
+    from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 
     def make(*machines, model=None, **options):
         nodes = {

@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 from ansible_collections.relay.pool.plugins.modules import placement as documentation
 from ansible_collections.relay.pool.plugins.plugin_utils.advice import unused
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.draft import REASONS
+from ansible_collections.relay.pool.plugins.plugin_utils.drafts.eligibility import REASONS
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import Planner, make_plan
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -17,7 +17,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.layouts.arrangement imp
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.candidates import FEW, candidates
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.sharded import best_sharded, sharded_exists
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import Planner, make_plan
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
+from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 
 from tests.scale.brute import Brute
 from tests.scale.pools import random_request

@@ -11,9 +11,9 @@ import json
 
 import pytest
 from ansible_collections.relay.pool.plugins.module_utils.gpu import record, visible
+from ansible_collections.relay.pool.plugins.plugin_utils.advice.links import link_advice
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.machines import backends
-from ansible_collections.relay.pool.plugins.plugin_utils.machines.links import link_advice
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.nodes import machine
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import make_plan
 from ansible_collections.relay.pool.plugins.plugin_utils.server import dialect

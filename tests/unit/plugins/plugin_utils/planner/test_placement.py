@@ -9,11 +9,11 @@ import dataclasses
 import json
 
 import pytest
+from ansible_collections.relay.pool.plugins.plugin_utils.drafts.eligibility import REASONS
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.split import CPU, assign
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.draft import REASONS
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import make_plan
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
+from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.server import dialect
 from ansible_collections.relay.pool.plugins.plugin_utils.views.table import WIDTH, plan_table
 from hypothesis import HealthCheck, given, settings

@@ -10,9 +10,9 @@ import json
 from pathlib import Path
 
 import pytest
-from ansible_collections.relay.pool.plugins.plugin_utils.layouts.speed import hop_seconds
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import make_plan
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.prediction import Drafting, expected_tokens
+from ansible_collections.relay.pool.plugins.plugin_utils.drafts.rounds import Rounds, draft_rounds, expected_tokens
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.hops import hop_seconds
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import Planner, make_plan
 from ansible_collections.relay.pool.plugins.plugin_utils.views import predicted
 from ansible_collections.relay.pool.plugins.plugin_utils.views.table import plan_table
 
@@ -396,13 +396,10 @@ def test_the_table_has_a_line_for_each_rate(ask, pool, small):
 
 
 def test_rounds_do_not_shrink_as_more_is_drafted(ask, pool, small, world):
-    from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import Planner
-    from ansible_collections.relay.pool.plugins.plugin_utils.planner.prediction import drafting
-
     request = ask(*pool(), **small, model=mixture(world))
-    rounds, reason = drafting(request, Planner(request).choose().layout)
+    rounds, reason = draft_rounds(request, Planner(request).choose().layout)
     assert reason is None
-    assert isinstance(rounds, Drafting)
+    assert isinstance(rounds, Rounds)
     costs = [rounds.relative_cost(n_draft) for n_draft in range(1, 40)]
     assert costs == sorted(costs)
     assert costs[0] > 1

@@ -13,8 +13,8 @@ import pytest
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.facts import check_facts
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import make_plan
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.what_if import completed, what_if
+from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -15,7 +15,7 @@ import time
 import pytest
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import Planner, make_plan
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
+from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.ways_out import trials, ways_out
 from ansible_collections.relay.pool.plugins.plugin_utils.ways_out.infeasible import explain
 from ansible_collections.relay.pool.plugins.plugin_utils.ways_out.quantisation import LADDER, described, scaled

@@ -12,7 +12,6 @@ from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import check_model
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.shape import model_shape
 from ansible_collections.relay.pool.plugins.plugin_utils.server.dialect import Dialect
-from ansible_collections.relay.pool.plugins.plugin_utils.units import mib
 
 REASONS = (
     "enabled", "not_configured", "not_found", "replica", "no_host_stage", "unsized", "no_room", "tokenizer_mismatch",
@@ -133,21 +132,3 @@ def eligibility(
             f"measured {with_draft:g} tokens/s with the draft, {plain:g} without: {MIN_SPEEDUP:g} times is wanted",
         )
     return Verdict("enabled", f"{path} drafts")
-
-
-def size_warning(target: Mapping[str, Any], draft: Mapping[str, Any] | None) -> list[str]:
-    """A warning when the draft is no smaller than what it drafts for, or the same file."""
-    mine, other = target.get("size_bytes"), (draft or {}).get("size_bytes")
-    if mine and other and other >= mine:
-        path = (draft or {}).get("path")
-        return [f"the draft {path} has {mib(other)}, the target {mib(mine)}: only a much smaller model drafts faster"]
-    return []
-
-
-def vocabulary_warning(
-    target: Mapping[str, Any], draft: Mapping[str, Any] | None, comparison: Mapping[str, Any] | None
-) -> list[str]:
-    """A warning when the vocabularies were taken on trust."""
-    if draft and compatibility(target, draft, comparison)["reason"] == "unknown":
-        return ["the vocabularies of target and draft could not be compared: verify that the draft is live"]
-    return []

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
+from ansible_collections.relay.pool.plugins.plugin_utils.drafts.eligibility import Verdict
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import DraftCharge, Layout, stages
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Device, Machine
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import Ledger, whole_model
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.draft import Verdict
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
+from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.units import mib
 
 

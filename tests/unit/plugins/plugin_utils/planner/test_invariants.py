@@ -17,7 +17,7 @@ import pytest
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.split import CPU, MAX_DEVICES, assign
 from ansible_collections.relay.pool.plugins.plugin_utils.planner import placement
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
+from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 
 from tests.scale.pools import random_request
 

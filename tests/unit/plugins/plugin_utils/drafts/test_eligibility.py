@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.draft import REASONS, compatibility, eligibility
+from ansible_collections.relay.pool.plugins.plugin_utils.drafts.eligibility import REASONS, compatibility, eligibility
 from ansible_collections.relay.pool.plugins.plugin_utils.server.dialect import Dialect
 
 TODAY = Dialect("llama-server")

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import make_plan
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
+from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 
 from tests.scale.brute import Best, Brute
 from tests.scale.pools import random_request
