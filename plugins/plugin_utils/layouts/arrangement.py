@@ -6,330 +6,226 @@
 Time is what a token reads of every stage over the stage's bandwidth, and the hops of the devices that are reached over
 RPC. A host with a GPU keeps the output there, so that its logits do not cross the network. One without a GPU computes
 the output itself where that takes less time than the logits would on their way.
+
+A layout has one of three forms, which differ in what llama.cpp allocates, so each is searched apart and the best of
+the three is the best of all: one device with everything; several in a pipeline, which keeps copies of its buffers; and
+the first layers on the CPU of a host without a GPU, with which there is no pipeline. Devices are used in llama.cpp's
+order: RPC devices, then the host's own GPUs.
 """
 
 from __future__ import annotations
 
-from functools import cached_property
-from itertools import accumulate
+from dataclasses import dataclass
 from typing import Iterator, Sequence
 
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts import search
-from ansible_collections.relay.pool.plugins.plugin_utils.layouts.hops import hop_seconds
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.costs import Costs
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import DraftCharge, Layout, stages
-from ansible_collections.relay.pool.plugins.plugin_utils.layouts.needs import HostNeeds, Needs
-from ansible_collections.relay.pool.plugins.plugin_utils.layouts.search import PARTS_PER_MILLION, Found, Slot
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.search import PARTS_PER_MILLION, Segment, Slot
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.split import MAX_DEVICES
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Device, Machine
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import Ledger
 from ansible_collections.relay.pool.plugins.plugin_utils.units import MIB
 
-# Only proportions matter while no bandwidth is known; this is an ordinary desktop's RAM.
-NOMINAL_BANDWIDTH = 50_000_000_000
-# Times are integers of this many per second, so that equal plans compare as equal.
-TICKS_PER_SECOND = 10**15
 
+@dataclass(frozen=True)
+class Problem:
+    """What a layout is wanted for: the machine that serves, and the devices that it may reach over RPC, in order.
 
-def nominal_bandwidth(devices: Sequence[Device]) -> int:
-    """Bytes per second of a device whose bandwidth is unknown: the mean of the known ones."""
-    known = [device.bandwidth for device in devices if device.bandwidth]
-    return sum(known) // len(known) if known else NOMINAL_BANDWIDTH
+    draft: what a draft model takes beside it. allow_cpu: a server without a GPU may hold the first layers.
+    few_devices: the number of devices weighs more than time. host_layers: the server must hold at least one repeating
+    layer, and with a GPU then the output as well. output_anywhere: the output may leave a server that has a GPU.
+    """
+
+    server: Machine
+    remote: Sequence[Device]
+    draft: DraftCharge | None = None
+    allow_cpu: bool = False
+    few_devices: bool = False
+    host_layers: bool = False
+    output_anywhere: bool = False
 
 
 class Arrangement:
-    """Finds layouts of one ledger; what it has computed of a kind of device serves for all of them."""
+    """Finds layouts of one ledger.
+
+    limit: devices that a layout may use. overrides: llama-server can be told to keep a tensor away from the device of
+    its layer.
+    """
 
     def __init__(self, ledger: Ledger, nominal: int, limit: int = MAX_DEVICES, overrides: bool = True) -> None:
-        """overrides: llama-server can be told to keep a tensor away from the device of its layer."""
-        self.ledger, self.limit = ledger, limit
+        self.ledger, self.costs, self.limit = ledger, Costs(ledger, nominal), limit
         # What would stay behind is charged where the output is, so it has to be next to nothing.
-        self.overrides = overrides and ledger.output_beside < MIB
-        self._nominal = nominal
-        self._needs: dict[tuple[bool, bool], Needs] = {}
-        self._host: dict[bool, HostNeeds] = {}
-        self._times: dict[int, list[int]] = {}
+        self._host_output = (False, True) if overrides and ledger.output_beside < MIB else (False,)
 
-    @property
-    def n_items(self) -> int:
-        """The layers and the output."""
-        return self.ledger.n_layer + 1
+    def best(self, problem: Problem) -> Layout | None:
+        """The best layout, or None."""
+        found = [
+            self._on_one_device(problem),
+            self._in_a_pipeline(problem),
+            self._behind_host_cpu(problem) if problem.allow_cpu else None,
+        ]
 
-    def needs(self, padded: bool, pipelined: bool) -> Needs:
-        """Bytes by range of items; see Needs."""
-        known = self._needs.get((padded, pipelined))
-        if known is None:
-            known = self._needs[padded, pipelined] = Needs(self.ledger, padded, pipelined)
-        return known
+        def order(layout: Layout) -> tuple[int, ...]:
+            time, count, full = layout.key
+            return (count, time, full) if problem.few_devices else layout.key
 
-    def most_items(self, device: Device, pipelined: bool) -> int:
-        """No range with more items than this fits the device."""
-        needs = self.needs(not device.is_cpu, pipelined)
-        return max(needs.row(first).longest(device.usable_bytes) for first in range(self.n_items))
+        return min((layout for layout in found if layout), key=order, default=None)
 
-    def items_on_host(self, ram: Device) -> int:
-        """Layers that fit the RAM of a server without a GPU."""
-        return self._host_needs(False).row(0).longest(ram.usable_bytes)
+    def feasible(self, problem: Problem) -> bool:
+        """Whether best() finds anything for a problem without host_layers; much quicker."""
+        if self._on_one_device(problem):
+            return True
+        _devices, slots = self._pipeline(problem)
+        if self._server_ram_fits(problem, True) and search.feasible(slots, self.costs.n_items, self.limit):
+            return True
+        return problem.allow_cpu and any(
+            search.feasible(slots, n_items, self.limit + 1, first_required=True)
+            for slots, n_items, _output in self._host_cpu_first(problem)
+        )
 
-    @cached_property
-    def nested(self) -> bool:
-        """Whether a part of a range never needs more than the range, on any kind of device."""
-        return all(self.needs(padded, pipelined).nested for padded in (False, True) for pipelined in (False, True))
+    def filled(self, problem: Problem) -> set[Device]:
+        """Devices of the server and others on which the model fits if each is filled; none where that does not do."""
+        found: set[Device] = set()
+        devices, slots = self._pipeline(problem)
+        found.update(devices[segment.slot] for segment in search.reach(slots, self.costs.n_items, self.limit) or ())
+        if problem.allow_cpu:
+            for slots, n_items, _output in self._host_cpu_first(problem):
+                segments = search.reach(slots, n_items, self.limit + 1, first_required=True) or ()
+                found.update(problem.remote[segment.slot - 1] for segment in segments if segment.slot)
+        return found
 
-    def _host_needs(self, output: bool) -> HostNeeds:
-        known = self._host.get(output)
-        if known is None:
-            known = self._host[output] = HostNeeds(self.ledger, output)
-        return known
+    def on_cpu(self, server: Machine, draft: DraftCharge | None = None) -> Layout | None:
+        """The whole model in the server's RAM, or None."""
+        if server.ram is None:
+            return None
+        key = (self.costs.times(server.ram)[self.costs.n_items], 1, 0)
+        layout = Layout(server, self.ledger, self.ledger.n_layer, (), False, draft, key)
+        memory = stages(layout)[0]["memory"]
+        return layout if memory["left_bytes"] >= 0 else None
 
-    @cached_property
-    def reads(self) -> tuple[int, ...]:
-        """Bytes that a token reads of each item."""
-        return (*self.ledger.reads, self.ledger.output_reads)
+    # -- the three forms -------------------------------------------------------------------------------------
 
-    @cached_property
-    def read_once(self) -> bool:
-        """Whether no item is read more than what it holds."""
-        held = (*self.ledger.weights, self.ledger.output_weights(False))
-        return all(read <= size for read, size in zip(self.reads, held))
+    def _on_one_device(self, problem: Problem) -> Layout | None:
+        server, draft = problem.server, problem.draft
+        if not self._server_ram_fits(problem, False):
+            return None
+        n_items, best = self.costs.n_items, None
+        elsewhere = () if problem.host_layers or (server.gpus and not problem.output_anywhere) else problem.remote
+        for device, remote in [(device, True) for device in elsewhere] + [(device, False) for device in server.gpus]:
+            room = self._room(device, remote, False, draft)
+            need = self.costs.needs(not device.is_cpu, False).size(0, n_items)
+            if need > room:
+                continue
+            costs = self.costs
+            time = costs.hop(device) + costs.remote_times(device)[-1] if remote else costs.times(device)[-1]
+            full = (need + device.capacity_bytes - room) * PARTS_PER_MILLION // device.capacity_bytes
+            if best is None or (time, 1, full) < best.key:
+                best = Layout(server, self.ledger, 0, ((device, 0, n_items),), False, draft, (time, 1, full))
+        return best
 
-    def bandwidth(self, device: Device) -> int:
-        """Bytes per second, also of a device where it is unknown."""
-        return device.bandwidth or self._nominal
+    def _in_a_pipeline(self, problem: Problem) -> Layout | None:
+        server = problem.server
+        if problem.host_layers and not server.gpus:
+            return None
+        if len(problem.remote) + len(server.gpus) < 2 or not self._server_ram_fits(problem, True):
+            return None
+        devices, slots = self._pipeline(problem)
+        found = search.search(slots, self.costs.n_items, self.limit, few_devices=problem.few_devices)
+        # One device alone is no pipeline and needs less: where it fits here, _on_one_device() has it.
+        if found is None or len(found.segments) < 2:
+            return None
+        return Layout(server, self.ledger, 0, _placed(devices, found.segments), True, problem.draft, found.key)
 
-    def times(self, device: Device) -> list[int]:
-        """Ticks to read the first items of the model, by how many."""
-        bandwidth = self.bandwidth(device)
-        known = self._times.get(bandwidth)
-        if known is None:
-            ticks = (size * TICKS_PER_SECOND // bandwidth for size in self.reads)
-            known = self._times[bandwidth] = list(accumulate(ticks, initial=0))
-        return known
+    def _behind_host_cpu(self, problem: Problem) -> Layout | None:
+        server, layouts = problem.server, []
+        for slots, n_items, output in self._host_cpu_first(problem):
+            # The CPU is none of the devices that llama.cpp counts.
+            found = search.search(slots, n_items, self.limit + 1, first_required=True)
+            if found and server.ram:
+                cpu, *others = found.segments
+                times = self.costs.times(server.ram)
+                time, count, full = found.key
+                key = (time + (times[-1] - times[-2] if output else 0), count, full)
+                placed = _placed([server.ram, *problem.remote], others)
+                layouts.append(Layout(server, self.ledger, cpu.end, placed, False, problem.draft, key, output))
+        return min(layouts, key=lambda layout: layout.key, default=None)
 
-    def times_abroad(self, device: Device) -> list[int]:
-        """The same, with the way of the logits."""
-        *layers, whole = self.times(device)
-        return [*layers, whole + self.logits(device)]
+    # -- devices as the search sees them ---------------------------------------------------------------------
 
-    def hop(self, device: Device) -> int:
-        """Ticks that a token needs to and from a device over RPC."""
-        return round(hop_seconds(device, self.ledger.shape.n_embd) * TICKS_PER_SECOND)
+    def _pipeline(self, problem: Problem) -> tuple[list[Device], list[Slot]]:
+        """The devices of a pipeline in their order, and their slots."""
+        local, last = problem.server.gpus, self.costs.n_items
+        if local and problem.host_layers:
+            last -= 2
+        elif local and not problem.output_anywhere:
+            last -= 1
+        slots = [self._slot(device, True, True, problem.draft, last) for device in problem.remote]
+        slots += [self._slot(device, False, True, problem.draft, self.costs.n_items) for device in local]
+        return [*problem.remote, *local], slots
 
-    def logits(self, device: Device) -> int:
-        """Ticks that are added where a device over RPC sends back logits, and not activations."""
-        shape = self.ledger.shape
-        there_and_back = hop_seconds(device, shape.n_embd, shape.n_vocab)
-        return round(there_and_back * TICKS_PER_SECOND) - self.hop(device)
-
-    def beside(self, device: Device) -> int:
-        """The same when the device before it is on the same machine, where the activations stay."""
-        return round(hop_seconds(device, 0) * TICKS_PER_SECOND)
-
-    def fixed(self, device: Device, remote: bool, pipelined: bool, draft: DraftCharge | None) -> int:
-        """Bytes on a device beside its items: the draft, and what llama-server keeps in RAM that is the GPU's too."""
-        if remote:
-            return 0
-        fixed = draft.gpu.total if draft and draft.device == device.name else 0
-        if device.shared:
-            fixed += self.ledger.input + self.ledger.host_bytes(layers=False, pipelined=pipelined)
-            fixed += draft.ram.total if draft else 0
-        return fixed
+    def _host_cpu_first(self, problem: Problem) -> Iterator[tuple[list[Slot], int, bool]]:
+        """(slots, items, whether the CPU has the output) with the first layers on the CPU of a server without a GPU."""
+        server = problem.server
+        if server.gpus or server.ram is None or not problem.remote:
+            return
+        for output in self._host_output:
+            n_items = self.costs.n_items - output
+            slots = [self._slot(device, True, False, problem.draft, n_items) for device in problem.remote]
+            yield [self._host_cpu_slot(server.ram, problem.draft, output), *slots], n_items, output
 
     def _slot(self, device: Device, remote: bool, pipelined: bool, draft: DraftCharge | None, last: int) -> Slot:
-        room = device.usable_bytes - self.fixed(device, remote, pipelined, draft)
+        costs, room = self.costs, self._room(device, remote, pipelined, draft)
         return Slot(
-            needs=self.needs(not device.is_cpu, pipelined),
+            needs=costs.needs(not device.is_cpu, pipelined),
             room=room,
             taken=device.capacity_bytes - room,
             capacity=max(device.capacity_bytes, 1),
-            time=self.times_abroad(device) if remote else self.times(device),
-            hop=self.hop(device) if remote else 0,
-            beside=self.beside(device) if remote else 0,
+            time=costs.remote_times(device) if remote else costs.times(device),
+            hop=costs.hop(device) if remote else 0,
+            near_hop=costs.near_hop(device) if remote else 0,
             machine=device.host,
             last=last,
         )
 
-    def _cpu_slot(self, ram: Device, draft: DraftCharge | None, output: bool) -> Slot:
+    def _host_cpu_slot(self, ram: Device, draft: DraftCharge | None, output: bool) -> Slot:
         room = ram.usable_bytes - (draft.ram.total if draft else 0)
         return Slot(
-            needs=self._host_needs(output),
+            needs=self.costs.host_needs(output),
             room=room,
             taken=ram.capacity_bytes - room,
             capacity=max(ram.capacity_bytes, 1),
-            time=self.times(ram),
+            time=self.costs.times(ram),
             hop=0,
-            beside=0,
+            near_hop=0,
             machine=ram.host,
             # With the output, too, it would be no split.
             last=self.ledger.n_layer - output,
             first_only=True,
         )
 
-    def best(
-        self,
-        server: Machine,
-        remote: Sequence[Device],
-        draft: DraftCharge | None = None,
-        allow_cpu: bool = False,
-        few_devices: bool = False,
-        host_layers: bool = False,
-        output_anywhere: bool = False,
-    ) -> Layout | None:
-        """The best layout over the server's own devices and the remote ones, or None.
+    # -- memory beside the items -----------------------------------------------------------------------------
 
-        host_layers: the server must hold at least one repeating layer, and with a GPU then the output as well.
-        output_anywhere: the output may leave a server that has a GPU.
-        """
-        found = [
-            self._alone(server, remote, draft, host_layers, output_anywhere),
-            self._together(server, remote, draft, few_devices, host_layers, output_anywhere),
-            self._behind_cpu(server, remote, draft) if allow_cpu else None,
-        ]
+    def _room(self, device: Device, remote: bool, pipelined: bool, draft: DraftCharge | None) -> int:
+        """Bytes for items: all but the draft, and but what llama-server keeps in RAM where the GPU's memory is RAM."""
+        room = device.usable_bytes
+        if remote:
+            return room
+        if draft and draft.device == device.name:
+            room -= draft.gpu.total
+        if device.shared:
+            room -= self.ledger.input + self.ledger.host_bytes(layers=False, pipelined=pipelined)
+            room -= draft.ram.total if draft else 0
+        return room
 
-        def order(layout: Layout) -> tuple[int, ...]:
-            time, count, full = layout.key
-            return (count, time, full) if few_devices else layout.key
-
-        return min((layout for layout in found if layout), key=order, default=None)
-
-    def feasible(self, server: Machine, remote: Sequence[Device], allow_cpu: bool = False) -> bool:
-        """Whether best() finds anything without a draft, the output anywhere; much quicker."""
-        if self._alone(server, remote, None, False, True):
-            return True
-        n_items = self.n_items
-        _devices, slots = self._pipeline(server, remote, None, False, True)
-        if self._server_ram_fits(server, True, None) and search.feasible(slots, n_items, self.limit):
-            return True
-        return allow_cpu and any(
-            search.feasible(slots, n_items, self.limit + 1, first_required=True)
-            for slots, n_items, _output in self._cpu_first(server, remote, None)
-        )
-
-    def filled(
-        self,
-        server: Machine,
-        remote: Sequence[Device],
-        draft: DraftCharge | None,
-        allow_cpu: bool,
-        host_layers: bool,
-        output_anywhere: bool,
-    ) -> set[Device]:
-        """Devices of the server and others on which the model fits if each is filled; none where that does not do."""
-        n_items, found = self.n_items, set()
-        devices, slots = self._pipeline(server, remote, draft, host_layers, output_anywhere)
-        for segment in search.reach(slots, n_items, self.limit) or ():
-            found.add(devices[segment.slot])
-        for slots, n_items, _output in self._cpu_first(server, remote, draft) if allow_cpu else ():
-            for segment in search.reach(slots, n_items, self.limit + 1, first_required=True) or ():
-                found.update(remote[segment.slot - 1 : segment.slot] if segment.slot else ())
-        return found
-
-    def _alone(
-        self,
-        server: Machine,
-        remote: Sequence[Device],
-        draft: DraftCharge | None,
-        host_layers: bool,
-        output_anywhere: bool,
-    ) -> Layout | None:
-        """The whole model on one device, which then needs no copies of a pipeline."""
-        if not self._server_ram_fits(server, False, draft):
-            return None
-        n_items, best = self.n_items, None
-        abroad = () if host_layers or (server.gpus and not output_anywhere) else remote
-        for device, is_remote in [(device, True) for device in abroad] + [(device, False) for device in server.gpus]:
-            room = device.usable_bytes - self.fixed(device, is_remote, False, draft)
-            need = self.needs(not device.is_cpu, False).size(0, n_items)
-            if need > room:
-                continue
-            time = self.times(device)[n_items]
-            time += self.hop(device) + self.logits(device) if is_remote else 0
-            used = (need + device.capacity_bytes - room) * PARTS_PER_MILLION // device.capacity_bytes
-            if best is None or (time, 1, used) < best.key:
-                best = Layout(server, self.ledger, 0, ((device, 0, n_items),), False, draft, (time, 1, used))
-        return best
-
-    def _pipeline(
-        self,
-        server: Machine,
-        remote: Sequence[Device],
-        draft: DraftCharge | None,
-        host_layers: bool,
-        output_anywhere: bool,
-    ) -> tuple[list[Device], list[Slot]]:
-        """Several devices with all layers and the output."""
-        n_items, local = self.n_items, server.gpus
-        last = n_items
-        if local and host_layers:
-            last = n_items - 2
-        elif local and not output_anywhere:
-            last = n_items - 1
-        slots = [self._slot(device, True, True, draft, last) for device in remote]
-        slots += [self._slot(device, False, True, draft, n_items) for device in local]
-        return [*remote, *local], slots
-
-    def _together(
-        self,
-        server: Machine,
-        remote: Sequence[Device],
-        draft: DraftCharge | None,
-        few_devices: bool,
-        host_layers: bool,
-        output_anywhere: bool,
-    ) -> Layout | None:
-        if host_layers and not server.gpus:
-            return None
-        if len(remote) + len(server.gpus) < 2 or not self._server_ram_fits(server, True, draft):
-            return None
-        devices, slots = self._pipeline(server, remote, draft, host_layers, output_anywhere)
-        found = search.search(slots, self.n_items, self.limit, few_devices=few_devices)
-        # One device alone is no pipeline and needs less: where it fits here, _alone() has it.
-        if found is None or len(found.segments) < 2:
-            return None
-        return Layout(server, self.ledger, 0, _placed(devices, found), True, draft, found.key)
-
-    def _cpu_first(
-        self, server: Machine, remote: Sequence[Device], draft: DraftCharge | None
-    ) -> Iterator[tuple[list[Slot], int, bool]]:
-        """(slots, items, whether the CPU has the output) with the first layers on the CPU of a server without a GPU."""
-        if server.gpus or server.ram is None or not remote:
-            return
-        for output in (False, True) if self.overrides else (False,):
-            n_items = self.n_items - output
-            slots = [self._slot(device, True, False, draft, n_items) for device in remote]
-            yield [self._cpu_slot(server.ram, draft, output), *slots], n_items, output
-
-    def _behind_cpu(self, server: Machine, remote: Sequence[Device], draft: DraftCharge | None) -> Layout | None:
-        """The best of these; with layers on the CPU, llama.cpp makes no pipeline."""
-        layouts = []
-        for slots, n_items, output in self._cpu_first(server, remote, draft):
-            # The CPU is none of the devices that llama.cpp counts.
-            found = search.search(slots, n_items, self.limit + 1, first_required=True)
-            if found and server.ram:
-                cpu, *others = found.segments
-                times = self.times(server.ram)
-                time, count, full = found.key
-                key = (time + (times[-1] - times[-2] if output else 0), count, full)
-                segments = _placed([server.ram, *remote], Found(tuple(others), found.key))
-                layouts.append(Layout(server, self.ledger, cpu.end, segments, False, draft, key, output))
-        return min(layouts, key=lambda layout: layout.key, default=None)
-
-    def _server_ram_fits(self, server: Machine, pipelined: bool, draft: DraftCharge | None) -> bool:
+    def _server_ram_fits(self, problem: Problem, pipelined: bool) -> bool:
         """The token embedding and the host's buffers always live in the server's RAM; unknown RAM is trusted."""
-        if server.ram is None:
+        ram, draft = problem.server.ram, problem.draft
+        if ram is None:
             return True
         need = self.ledger.input + self.ledger.host_bytes(layers=False, pipelined=pipelined)
-        return need + (draft.ram.total if draft else 0) <= server.ram.usable_bytes
-
-    def on_cpu(self, server: Machine, draft: DraftCharge | None = None) -> Layout | None:
-        """The whole model in the server's RAM, or None."""
-        if server.ram is None:
-            return None
-        key = (self.times(server.ram)[self.n_items], 1, 0)
-        layout = Layout(server, self.ledger, self.ledger.n_layer, (), False, draft, key)
-        memory = stages(layout)[0]["memory"]
-        return layout if memory["left_bytes"] >= 0 else None
+        return need + (draft.ram.total if draft else 0) <= ram.usable_bytes
 
 
-def _placed(devices: Sequence[Device | None], found: Found) -> tuple[tuple[Device, int, int], ...]:
-    placed = ((devices[segment.slot], segment.first, segment.end) for segment in found.segments)
-    return tuple((device, first, end) for device, first, end in placed if device)
+def _placed(devices: Sequence[Device], segments: Sequence[Segment]) -> tuple[tuple[Device, int, int], ...]:
+    return tuple((devices[segment.slot], segment.first, segment.end) for segment in segments)

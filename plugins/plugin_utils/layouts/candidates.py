@@ -14,7 +14,8 @@ from heapq import nlargest
 from itertools import groupby
 from typing import Iterable, NamedTuple, Sequence
 
-from ansible_collections.relay.pool.plugins.plugin_utils.layouts.arrangement import TICKS_PER_SECOND, Arrangement
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.arrangement import Arrangement
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.costs import TICKS_PER_SECOND
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Device
 
 # So many devices are all compared, which is exact.
@@ -31,7 +32,7 @@ class _Offer(NamedTuple):
     size: int
     time: float
     hop: int
-    beside: int
+    near_hop: int
     logits: int
 
     @property
@@ -39,36 +40,36 @@ class _Offer(NamedTuple):
         """Ticks per byte."""
         return (self.time + self.hop) / self.size
 
-    def gain(self, price: float, beside: bool = False) -> float:
+    def gain(self, price: float, near: bool = False) -> float:
         """What it is worth when a byte of memory is worth so many ticks."""
-        return price * self.size - self.time - (self.beside if beside else self.hop)
+        return price * self.size - self.time - (self.near_hop if near else self.hop)
 
 
 def candidates(
-    arrangement: Arrangement, devices: Sequence[Device], few: int = FEW, output_abroad: bool = False
+    arrangement: Arrangement, devices: Sequence[Device], few: int = FEW, remote_output: bool = False
 ) -> list[Device]:
     """The devices that a search should look at, in their order; all of them if they are few.
 
-    output_abroad: one of them may have the output, and then the way of its logits may weigh more than all else.
+    remote_output: one of them may have the output, and then the way of its logits may weigh more than all else.
     """
     if len(devices) <= few:
         return list(devices)
-    limit = arrangement.limit
+    limit, costs = arrangement.limit, arrangement.costs
     offers = [
         _Offer(
             index,
             device.host,
             device.usable_bytes,
-            device.usable_bytes * TICKS_PER_SECOND / arrangement.bandwidth(device),
-            arrangement.hop(device),
-            arrangement.beside(device),
-            arrangement.logits(device),
+            device.usable_bytes * TICKS_PER_SECOND / costs.bandwidth(device),
+            costs.hop(device),
+            costs.near_hop(device),
+            costs.logits(device),
         )
         for index, device in enumerate(devices)
         if device.usable_bytes
     ]
     chosen = _chosen(limit, offers)
-    if output_abroad:
+    if remote_output:
         for last in _last(offers, arrangement.ledger.output_weights(True)):
             chosen |= _chosen(limit, [offer for offer in offers if offer.index <= last.index])
             chosen.add(last.index)
@@ -79,7 +80,7 @@ def _chosen(limit: int, offers: Sequence[_Offer]) -> set[int]:
     """The largest, and at each price those with the largest gain."""
     found = _largest(limit, offers)
     for price in _prices(limit, offers):
-        found += [*_dearest(limit, offers, price), *_machines(limit, offers, price)]
+        found += [*_gainful(limit, offers, price), *_machines(limit, offers, price)]
     return {offer.index for offer in found}
 
 
@@ -107,7 +108,7 @@ def _prices(limit: int, offers: Sequence[_Offer]) -> list[float]:
     return [*found, prices[-1]]
 
 
-def _dearest(limit: int, offers: Iterable[_Offer], price: float) -> list[_Offer]:
+def _gainful(limit: int, offers: Iterable[_Offer], price: float) -> list[_Offer]:
     return nlargest(limit, offers, key=lambda offer: (offer.gain(price), -offer.index))
 
 
@@ -115,8 +116,8 @@ def _machines(limit: int, offers: Sequence[_Offer], price: float) -> list[_Offer
     """Devices of the machines with the largest gains, until there are enough."""
     machines: list[tuple[float, int, list[_Offer]]] = []
     for position, (_host, group) in enumerate(groupby(offers, key=lambda offer: offer.host)):
-        best = nlargest(limit, group, key=lambda offer: (offer.gain(price, beside=True), -offer.index))
-        gain = best[0].gain(price) + sum(max(offer.gain(price, beside=True), 0) for offer in best[1:])
+        best = nlargest(limit, group, key=lambda offer: (offer.gain(price, near=True), -offer.index))
+        gain = best[0].gain(price) + sum(max(offer.gain(price, near=True), 0) for offer in best[1:])
         machines.append((gain, -position, best))
     found: list[_Offer] = []
     for _gain, _position, best in nlargest(limit, machines, key=lambda entry: entry[:2]):

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Iterable, Sequence, Tuple
 
-from ansible_collections.relay.pool.plugins.plugin_utils.layouts.arrangement import TICKS_PER_SECOND, Arrangement
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.arrangement import Arrangement, Problem
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.costs import TICKS_PER_SECOND
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import DraftCharge, Layout
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Device, Machine
 
@@ -20,7 +21,7 @@ def replica_on(
 ) -> Layout | None:
     """The model on the GPUs of the machine, else, where it has none, on its CPU if that is allowed."""
     if member.gpus:
-        return arrangement.best(member, (), draft=draft, few_devices=True)
+        return arrangement.best(Problem(member, (), draft=draft, few_devices=True))
     return arrangement.on_cpu(member, draft) if allow_cpu else None
 
 
@@ -29,17 +30,17 @@ def best_replica(arrangement: Arrangement, members: Iterable[Machine], allow_cpu
 
     Machines are looked at in the order of what they could do at best, until no other one can do better.
     """
-    hopes = []
+    bounds = []
     for index, member in enumerate(members):
-        hope = _at_best(arrangement, member, allow_cpu)
-        if hope:
-            hopes.append((hope, index, member))
-    hopes.sort(key=lambda entry: entry[:2])
+        bound = _bound(arrangement, member, allow_cpu)
+        if bound:
+            bounds.append((bound, index, member))
+    bounds.sort(key=lambda entry: entry[:2])
     best: Layout | None = None
     reached: tuple[Worth, int] | None = None
     seen: set[tuple[object, ...]] = set()
-    for hope, index, member in hopes:
-        if reached and reached <= (hope, index):
+    for bound, index, member in bounds:
+        if reached and reached <= (bound, index):
             break
         # Of machines with the same devices the first is as good as all others.
         kind = _kind(member)
@@ -57,10 +58,10 @@ def best_replica(arrangement: Arrangement, members: Iterable[Machine], allow_cpu
 def replica_exists(arrangement: Arrangement, members: Iterable[Machine], allow_cpu: bool) -> bool:
     """Whether there is any."""
     for member in members:
-        if _at_best(arrangement, member, allow_cpu) is None:
+        if _bound(arrangement, member, allow_cpu) is None:
             continue
         if member.gpus:
-            if arrangement.feasible(member, ()):
+            if arrangement.feasible(Problem(member, ())):
                 return True
         elif replica_on(arrangement, member, allow_cpu):
             return True
@@ -75,21 +76,22 @@ def _kind(member: Machine) -> tuple[object, ...]:
     )
 
 
-def _at_best(arrangement: Arrangement, member: Machine, allow_cpu: bool) -> Worth | None:
+def _bound(arrangement: Arrangement, member: Machine, allow_cpu: bool) -> Worth | None:
     """No replica on the machine is better than this; None if there is certainly none."""
     devices: Sequence[Device] = member.holders(allow_cpu)
+    costs = arrangement.costs
     padded = bool(member.gpus)
-    need = arrangement.needs(padded, False).held()
+    need = costs.needs(padded, False).held()
     if member.usable_bytes(allow_cpu) < need:
         return None
     # Every part of the model is read once on one of the devices; rounding each part down takes a tick at most.
-    spare = arrangement.n_items * len(devices)
-    reads = sum(arrangement.reads)
+    spare = costs.n_items * len(devices)
+    reads = sum(costs.reads)
     alone = [device for device in devices if device.usable_bytes >= need]
     if alone:
-        fastest = max(arrangement.bandwidth(device) for device in alone)
+        fastest = max(costs.bandwidth(device) for device in alone)
         return 1, reads * TICKS_PER_SECOND // fastest - spare
-    need += 2 * arrangement.needs(padded, True).least if padded else 0
+    need += 2 * costs.needs(padded, True).least if padded else 0
     count = size = 0
     for device in sorted(devices, key=lambda device: -device.usable_bytes):
         if size >= need or count >= arrangement.limit:
@@ -97,11 +99,11 @@ def _at_best(arrangement: Arrangement, member: Machine, allow_cpu: bool) -> Wort
         count, size = count + 1, size + device.usable_bytes
     if size < need:
         return None
-    if not arrangement.read_once:
-        return count, reads * TICKS_PER_SECOND // max(map(arrangement.bandwidth, devices)) - spare
+    if not costs.read_once:
+        return count, reads * TICKS_PER_SECOND // max(map(costs.bandwidth, devices)) - spare
     time = 0
-    for device in sorted(devices, key=arrangement.bandwidth, reverse=True):
+    for device in sorted(devices, key=costs.bandwidth, reverse=True):
         part = min(reads, device.usable_bytes)
         reads -= part
-        time += part * TICKS_PER_SECOND // arrangement.bandwidth(device)
+        time += part * TICKS_PER_SECOND // costs.bandwidth(device)
     return count, time - spare

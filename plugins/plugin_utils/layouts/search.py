@@ -37,7 +37,7 @@ class Slot:
     """A device as the search sees it.
 
     room: bytes for what needs counts; taken: of capacity, what is used beside that. time: prefix sums over the items.
-    hop: time that its use adds; beside: the same when the device before it is on the same machine. last: items that
+    hop: time that its use adds; near_hop: the same when the device before it is on the same machine. last: items that
     are placed at most when it is filled. first_only: it holds the first items or none.
     """
 
@@ -47,7 +47,7 @@ class Slot:
     capacity: int
     time: Sequence[int]
     hop: int
-    beside: int
+    near_hop: int
     machine: str
     last: int
     first_only: bool = False
@@ -187,13 +187,13 @@ def _extend(
     before, then: the states wherever the last device is, and those where it is on the machine of the slot.
     """
     (anywhere, here), (anywhere_then, here_then) = before, then
-    hop, beside = slot.hop * TIME + each, slot.beside * TIME + each
+    hop, near_hop = slot.hop * TIME + each, slot.near_hop * TIME + each
     costs, fulls, paths = anywhere_then.cost, anywhere_then.full, anywhere_then.path
     room, taken, capacity, time, last = slot.room, slot.taken, slot.capacity, slot.time, slot.last
     for first in (0,) if slot.first_only else range(last - 1, -1, -1):
         base, full, path = anywhere.cost[first] + hop, anywhere.full[first], anywhere.path[first]
-        if (here.cost[first] + beside, here.full[first]) < (base, full):
-            base, full, path = here.cost[first] + beside, here.full[first], here.path[first]
+        if (here.cost[first] + near_hop, here.full[first]) < (base, full):
+            base, full, path = here.cost[first] + near_hop, here.full[first], here.path[first]
         if base >= NEVER:
             continue
         row = slot.needs.row(first)

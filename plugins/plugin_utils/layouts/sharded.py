@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from heapq import nlargest
-from typing import Sequence
 
-from ansible_collections.relay.pool.plugins.plugin_utils.layouts.arrangement import Arrangement
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.arrangement import Arrangement, Problem
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.candidates import FEW, candidates
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import DraftCharge, Layout
-from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Device
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.pool import Pool
 
 
@@ -27,24 +26,22 @@ def best_sharded(
     if _too_small(arrangement, pool, allow_cpu):
         return None
 
-    def best(remote: Sequence[Device], output_anywhere: bool) -> Layout | None:
-        return arrangement.best(
+    for output_anywhere in (False, True) if pool.host.gpus else (False,):
+        problem = Problem(
             pool.host,
-            remote,
+            candidates(arrangement, pool.rpc, few, output_anywhere or not pool.host.gpus),
             draft=charge,
             allow_cpu=allow_cpu,
             host_layers=host_layers,
             output_anywhere=output_anywhere,
         )
-
-    for output_anywhere in (False, True) if pool.host.gpus else (False,):
-        compared = candidates(arrangement, pool.rpc, few, output_anywhere or not pool.host.gpus)
-        layout = best(compared, output_anywhere)
-        if layout is None and len(compared) < len(pool.rpc):
+        layout = arrangement.best(problem)
+        if layout is None and len(problem.remote) < len(pool.rpc):
             # Layers are no liquid: other devices may hold them where these cannot.
-            others = arrangement.filled(pool.host, pool.rpc, charge, allow_cpu, host_layers, output_anywhere)
-            wanted = {*compared, *others}
-            layout = best([device for device in pool.rpc if device in wanted], output_anywhere) if others else None
+            others = arrangement.filled(replace(problem, remote=pool.rpc))
+            wanted = {*problem.remote, *others}
+            remote = [device for device in pool.rpc if device in wanted]
+            layout = arrangement.best(replace(problem, remote=remote)) if others else None
         if layout:
             return layout
     return None
@@ -57,26 +54,28 @@ def sharded_exists(arrangement: Arrangement, pool: Pool, allow_cpu: bool) -> boo
     # The largest mostly do, in whatever order.
     largest = set(nlargest(FEW, range(len(pool.rpc)), key=lambda index: pool.rpc[index].usable_bytes))
     some = [device for index, device in enumerate(pool.rpc) if index in largest]
-    if arrangement.feasible(pool.host, some, allow_cpu):
+    problem = Problem(pool.host, some, allow_cpu=allow_cpu, output_anywhere=True)
+    if arrangement.feasible(problem):
         return True
     if len(some) == len(pool.rpc):
         return False
-    if arrangement.filled(pool.host, pool.rpc, None, allow_cpu, False, True):
+    if arrangement.filled(replace(problem, remote=pool.rpc)):
         return True
-    return not arrangement.nested and best_sharded(arrangement, pool, allow_cpu) is not None
+    return not arrangement.costs.nested and best_sharded(arrangement, pool, allow_cpu) is not None
 
 
 def _too_small(arrangement: Arrangement, pool: Pool, allow_cpu: bool) -> bool:
     """Whether the largest devices could not hold all items even if each could choose which."""
+    costs = arrangement.costs
     devices = (*pool.rpc, *pool.host.gpus)
     kinds = [[device for device in devices if device.is_cpu is cpu] for cpu in (False, True)]
     largest = [
         device for kind in kinds for device in nlargest(arrangement.limit, kind, key=lambda device: device.usable_bytes)
     ]
-    if any(arrangement.most_items(device, False) == arrangement.n_items for device in largest):
+    if any(costs.most_items(device, False) == costs.n_items for device in largest):
         return False
     ram = pool.host.ram if allow_cpu and not pool.host.gpus else None
     pipelined = ram is None
-    counts = nlargest(arrangement.limit, (arrangement.most_items(device, pipelined) for device in largest))
+    counts = nlargest(arrangement.limit, (costs.most_items(device, pipelined) for device in largest))
     # The output may be on the host's CPU besides.
-    return sum(counts) + (arrangement.items_on_host(ram) + 1 if ram else 0) < arrangement.n_items
+    return sum(counts) + (costs.most_host_layers(ram) + 1 if ram else 0) < costs.n_items

@@ -20,7 +20,8 @@ from ansible_collections.relay.pool.plugins.plugin_utils.drafts.charge import (
     no_room,
 )
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
-from ansible_collections.relay.pool.plugins.plugin_utils.layouts.arrangement import Arrangement, nominal_bandwidth
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.arrangement import Arrangement
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.costs import nominal_bandwidth
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import DraftCharge, Layout, stages
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.replica import best_replica, replica_exists, replica_on
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.sharded import best_sharded, sharded_exists

@@ -9,12 +9,9 @@ from random import Random
 
 import pytest
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
-from ansible_collections.relay.pool.plugins.plugin_utils.layouts.arrangement import (
-    TICKS_PER_SECOND,
-    Arrangement,
-    nominal_bandwidth,
-)
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.arrangement import Arrangement
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.candidates import FEW, candidates
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.costs import TICKS_PER_SECOND, nominal_bandwidth
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.sharded import best_sharded, sharded_exists
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import Planner, make_plan
 from ansible_collections.relay.pool.plugins.plugin_utils.request import Request

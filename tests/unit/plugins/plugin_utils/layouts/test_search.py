@@ -60,7 +60,7 @@ def every_key(slots, n_items, limit, first_required):
                     if need > slot.room or (slot.first_only and first) or end > slot.last:
                         break
                     time += slot.time[end] - slot.time[first]
-                    time += slot.beside if slot.machine == machine else slot.hop
+                    time += slot.near_hop if slot.machine == machine else slot.hop
                     machine = slot.machine
                     fullest = max(fullest, (need + slot.taken) * PARTS_PER_MILLION // slot.capacity)
                 else:
@@ -89,7 +89,7 @@ def drawn_slots(data, n_items, nested):
                 capacity=CAPACITY,
                 time=list(accumulate(data.draw(sizes), initial=0)),
                 hop=hop,
-                beside=data.draw(st.integers(0, hop)),
+                near_hop=data.draw(st.integers(0, hop)),
                 machine=data.draw(st.sampled_from("ab")),
                 last=n_items - data.draw(st.sampled_from([0, 0, 1, 2])),
                 first_only=data.draw(st.sampled_from([False, False, True])),
