@@ -6,15 +6,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
 
-from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.arrangement import Arrangement
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.best import best_layout
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import Layout
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Device, Machine, rpc_devices
+from ansible_collections.relay.pool.plugins.plugin_utils.machines.pool import Pool
 from ansible_collections.relay.pool.plugins.plugin_utils.units import mib
-
-if TYPE_CHECKING:
-    from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import Planner
 
 # The other machine must have so many tenths of the host's memory, and a token must take so many percent less.
 MEMORY_TENTHS = 15
@@ -23,54 +21,39 @@ PERCENT = 10
 MACHINES = 64
 
 
-def better_host(planner: Planner, layout: Layout) -> list[str]:
-    """One line where a plan with the member that has most memory as host is faster, or needs fewer machines."""
-    pool = planner.pool
+def better_host(arrangement: Arrangement, pool: Pool, layout: Layout, allow_cpu: bool) -> list[str]:
+    """One line where a plan with the member that has most memory as host is faster, or needs fewer machines.
+
+    arrangement: that of the target without a draft.
+    """
     if not layout.sharded or len(pool.machines()) > MACHINES:
         return []
-    other = max(pool.workers, key=_gpu_bytes)
-    if not other.gpus or _gpu_bytes(other) * 10 < _gpu_bytes(pool.host) * MEMORY_TENTHS:
+    host, other = pool.host, max(pool.workers, key=lambda member: member.gpu_bytes)
+    if not other.gpus or other.gpu_bytes * 10 < host.gpu_bytes * MEMORY_TENTHS:
         return []
     # Without a draft, which would go where the host is and change both.
-    before = _layout(planner, pool) if layout.draft else layout
-    after = _layout(planner, _swapped(planner, other))
+    before = best_layout(arrangement, pool, allow_cpu) if layout.draft else layout
+    after = best_layout(arrangement, _swapped(pool, other, allow_cpu), allow_cpu)
     if before is None or after is None:
         return []
     gains = [gain for gain in (_faster(before, after), _fewer(before, after)) if gain]
     if not gains:
         return []
     return [
-        f"{other.host} has {mib(_gpu_bytes(other))} of GPU memory for layers and {pool.host.host} has "
-        f"{mib(_gpu_bytes(pool.host))}: with {other.host} in the group relay_host {' and '.join(gains)}"
+        f"{other.host} has {mib(other.gpu_bytes)} of GPU memory for layers and {host.host} has "
+        f"{mib(host.gpu_bytes)}: with {other.host} in the group relay_host {' and '.join(gains)}"
     ]
 
 
-def _gpu_bytes(member: Machine) -> int:
-    return sum(gpu.usable_bytes for gpu in member.gpus)
-
-
-def _layout(planner: Planner, pool: Any) -> Layout | None:
-    request = dataclasses.replace(
-        planner.request, host=pool.host.host, draft=None, draft_path=None, previous=None, comparison=None
-    )
-    try:
-        return type(planner)(request, pool=pool).choose().layout
-    except PoolError:
-        return None
-
-
-def _swapped(planner: Planner, other: Machine) -> Any:
+def _swapped(pool: Pool, other: Machine, allow_cpu: bool) -> Pool:
     """The pool with the other machine as host.
 
     The way between the two is known. Between the other machine and a third one it counts as it was measured from the
     host: most pools are on one switch.
     """
-    pool = planner.pool
-    way = next(iter(other.gpus))
-    old = _with_way(pool.host, way)
+    old = _with_way(pool.host, other.gpus[0])
     workers = (old, *(member for member in pool.workers if member.host != other.host))
-    rpc = tuple(rpc_devices(workers, planner.request.allow_cpu))
-    return dataclasses.replace(pool, host=other, workers=workers, rpc=rpc)
+    return Pool(other, workers, tuple(rpc_devices(workers, allow_cpu)))
 
 
 def _with_way(member: Machine, way: Device) -> Machine:

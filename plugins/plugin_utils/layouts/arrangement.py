@@ -54,7 +54,7 @@ class Arrangement:
     """
 
     def __init__(self, ledger: Ledger, nominal: int, limit: int = MAX_DEVICES, overrides: bool = True) -> None:
-        self.ledger, self.costs, self.limit = ledger, Costs(ledger, nominal), limit
+        self.ledger, self.costs, self.limit, self.overrides = ledger, Costs(ledger, nominal), limit, overrides
         # What would stay behind is charged where the output is, so it has to be next to nothing.
         self._host_output = (False, True) if overrides and ledger.output_beside < MIB else (False,)
 

@@ -81,6 +81,15 @@ class Machine:
     address: str | None
     threads: int | None
 
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """Its RAM where the size is known, and its GPUs."""
+        return (*((self.ram,) if self.ram else ()), *self.gpus)
+
+    def device(self, name: str) -> Device | None:
+        """The one of that name."""
+        return next((device for device in self.devices if device.name == name), None)
+
     def holders(self, allow_cpu: bool) -> tuple[Device, ...]:
         """The devices that may hold layers: the GPUs, else the CPU where that is allowed."""
         if self.gpus:

@@ -56,11 +56,7 @@ def shortfalls(plan: Mapping[str, Any], machines: Sequence[Machine]) -> list[str
     A device that is not there is no shortfall: ``differences`` names it.
     :raises: one of ``sticky.UNREADABLE`` for a plan that was edited.
     """
-    devices = {
-        (device.host, device.name): device
-        for member in machines
-        for device in (*((member.ram,) if member.ram else ()), *member.gpus)
-    }
+    devices = {(device.host, device.name): device for member in machines for device in member.devices}
     # A GPU with the machine's RAM has what the server's CPU leaves of it.
     in_ram = _need(plan["stages"][0])
     found = []

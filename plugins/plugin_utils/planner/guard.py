@@ -41,8 +41,7 @@ class _Member:
 
     def device(self, name: str) -> Device | None:
         """The device of that name, if it may be used."""
-        known = (*((self.machine.ram,) if self.machine.ram else ()), *self.machine.gpus)
-        return next((device for device in known if device.name == name), None)
+        return self.machine.device(name)
 
     def gone(self, name: str) -> str:
         """Why there is no such device."""
@@ -129,13 +128,13 @@ def without_draft(request: Request, why: str) -> dict[str, Any]:
     """The previous plan of the request without its draft, every layer where it was; why: in words, without a stop."""
     planner, previous = Planner(request, keep=True), request.previous
     try:
-        doctored = {**previous, "draft": {**previous["draft"], "enabled": False, "reason": "no_room", "message": why}}
-        chosen = planner.again(doctored)
+        without = {**previous, "draft": {**previous["draft"], "enabled": False, "reason": "no_room", "message": why}}
+        chosen = planner.restored(without)
     except UNREADABLE:
         raise PoolError(
             f"the draft has no room any more ({why}), and there is no such plan without it: run deploy.yml again"
         ) from None
-    return completed(request, planner, Chosen(chosen.layout, Verdict("no_room", why), []))
+    return completed(request, planner, Chosen(chosen.layout, Verdict("no_room", why)))
 
 
 def output_rows(

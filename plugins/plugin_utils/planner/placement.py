@@ -12,19 +12,20 @@ from typing import Any, Collection, Mapping, NamedTuple, Sequence
 from ansible_collections.relay.pool.plugins.plugin_utils.advice.advice import advice, warnings
 from ansible_collections.relay.pool.plugins.plugin_utils.advice.better_host import better_host
 from ansible_collections.relay.pool.plugins.plugin_utils.advice.unused import unused
-from ansible_collections.relay.pool.plugins.plugin_utils.drafts import eligibility as drafting
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts.charge import (
     charge_of,
     charge_on,
     no_host_stage,
     no_room,
 )
+from ansible_collections.relay.pool.plugins.plugin_utils.drafts.eligibility import Verdict, eligibility
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.arrangement import Arrangement
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.best import pool_replica
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.costs import nominal_bandwidth
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import DraftCharge, Layout, stages
-from ansible_collections.relay.pool.plugins.plugin_utils.layouts.replica import best_replica, replica_exists, replica_on
-from ansible_collections.relay.pool.plugins.plugin_utils.layouts.sharded import best_sharded, sharded_exists
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.replica import replica_on
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.sharded import best_sharded
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Device, Machine
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.members import (
     Refusal,
@@ -52,25 +53,20 @@ class Chosen(NamedTuple):
     """The layout and what became of the draft."""
 
     layout: Layout
-    verdict: drafting.Verdict
-    warnings: list[str]
+    verdict: Verdict
 
 
 class Planner:
-    """One request, its facts read once; with ``keep``, for the GPUs of the previous plan where there is a choice.
+    """One request, its facts read once; with ``keep``, for the GPUs of the previous plan where there is a choice."""
 
-    pool: the usable machines, where they are known already and the facts are not to be read.
-    """
-
-    def __init__(self, request: Request, keep: bool = False, pool: Pool | None = None) -> None:
+    def __init__(self, request: Request, keep: bool = False) -> None:
         check_extra_args(request.extra_args, (request.llama or {}).get("flags") or ())
         self.request = request
         self.dialect: Dialect = dialect(request.llama)
         self.refused: list[Refusal] = []
-        self.pool = pool or self._pool(deciding_gpus(request.previous) if keep else {})
+        self.pool = self._pool(deciding_gpus(request.previous) if keep else {})
         self.ledger: Ledger = model_ledger(request.model, request.target_spec(False))
-        self.verdict = self._eligibility()
-        self.draft_ledger = self._draft_ledger()
+        self.verdict, self.draft_ledger = self._draft()
 
     @cached_property
     def ledger_drafting(self) -> Ledger:
@@ -91,37 +87,35 @@ class Planner:
         self.refused.extend(members.refused)
         return read_pool(request, members, self.dialect.backends, self.refused, before)
 
-    def _eligibility(self) -> drafting.Verdict:
+    def _eligibility(self) -> Verdict:
         request = self.request
         if (request.draft or request.draft_path) and not request.draft_max:
-            return drafting.Verdict("not_configured", "relay_draft_max is 0, so nothing would be drafted")
-        verdict = drafting.eligibility(
+            return Verdict("not_configured", "relay_draft_max is 0, so nothing would be drafted")
+        verdict = eligibility(
             request.model, request.draft, request.draft_path, request.comparison, self.dialect, request.measured
         )
         wanted = (("--spec-draft-n-min", request.draft_min), ("--spec-draft-p-min", request.draft_p_min))
         missing = [flag for flag, value in wanted if value and flag in self.dialect.draft_optional_missing]
         if verdict.enabled and missing:
-            return drafting.Verdict(
+            return Verdict(
                 "unsupported_build",
                 f"{self.dialect.name} does not know {', '.join(missing)}: set relay_draft_min, relay_draft_p_min to 0",
             )
         return verdict
 
-    def _draft_ledger(self) -> Ledger | None:
-        if not self.verdict.enabled or self.request.draft is None:
-            return None
+    def _draft(self) -> tuple[Verdict, Ledger | None]:
+        """What can be said of the draft before any device is chosen, and its ledger where it may run."""
+        verdict = self._eligibility()
+        if not verdict.enabled or self.request.draft is None:
+            return verdict, None
         try:
-            return model_ledger(self.request.draft, self.request.draft_spec())
+            return verdict, model_ledger(self.request.draft, self.request.draft_spec())
         except PoolError as exc:
-            self.verdict = drafting.Verdict("unsized", f"the draft's memory is unknown: {exc}")
-            return None
+            return Verdict("unsized", f"the draft's memory is unknown: {exc}"), None
 
     @cached_property
-    def _nominal(self) -> int:
-        return nominal_bandwidth(self.pool.holders(self.request.allow_cpu))
-
-    @cached_property
-    def _plain(self) -> Arrangement:
+    def plain(self) -> Arrangement:
+        """Of the target without a draft."""
         return self._arrangement(self.ledger)
 
     @cached_property
@@ -129,19 +123,20 @@ class Planner:
         return self._arrangement(self.ledger_drafting)
 
     def _arrangement(self, ledger: Ledger) -> Arrangement:
-        return Arrangement(ledger, self._nominal, overrides=self.dialect.knows("--override-tensor"))
+        nominal = nominal_bandwidth(self.pool.holders(self.request.allow_cpu))
+        return Arrangement(ledger, nominal, overrides=self.dialect.knows("--override-tensor"))
 
     def choose(self) -> Chosen:
         """The layout of the plan; raises when there is none."""
-        layout = self._replica()
+        layout = pool_replica(self.plain, self.pool, self.request.allow_cpu)
         if layout:
             return self._replica_draft(layout)
         chosen = self._sharded()
         if chosen is None:
-            raise PoolError(explain(self))
+            raise PoolError(explain(self.request, self.plain, self.pool, self.refused))
         return chosen
 
-    def again(self, previous: Mapping[str, Any]) -> Chosen:
+    def restored(self, previous: Mapping[str, Any]) -> Chosen:
         """What the previous plan describes; raises one of UNREADABLE when that is no layout of this request."""
         draft = previous["draft"]
         server = next(member for member in self.pool.machines() if member.host == previous["host"])
@@ -160,7 +155,7 @@ class Planner:
             raise ValueError("layers that are not those of the model")
         if not isinstance(draft["message"], str):
             raise TypeError("a message that is no text")
-        verdict, charge = drafting.Verdict(draft["reason"], draft["message"]), None
+        verdict, charge = Verdict(draft["reason"], draft["message"]), None
         if verdict.enabled:
             verdict = self.verdict
             charge = self._charge_again(server, draft["device"])
@@ -169,11 +164,15 @@ class Planner:
         layout = Layout(server, ledger, cpu["n_layers"], tuple(segments), pipelined, charge, (0, 0, 0), keeps_output)
         if verdict.reason not in self._possible(layout):
             raise ValueError("a draft that is not this one")
-        return Chosen(layout, verdict, [])
+        return Chosen(layout, verdict)
+
+    def all_refused(self, layout: Layout) -> list[Refusal]:
+        """What cannot be used, and what the layout does without."""
+        return [*self.refused, *unused(self.pool.machines(), layout, self.refused, self.request.allow_cpu)]
 
     def _device(self, host: str, name: str) -> Device:
         member = next(member for member in self.pool.machines() if member.host == host)
-        return next(device for device in (*((member.ram,) if member.ram else ()), *member.gpus) if device.name == name)
+        return next(device for device in member.devices if device.name == name)
 
     def _possible(self, layout: Layout) -> tuple[str, ...]:
         """The reasons that a plan of this layout may give for its draft."""
@@ -183,43 +182,33 @@ class Planner:
             return ("replica",)
         return ("enabled",) if layout.draft else ("no_room", "no_host_stage")
 
-    def feasible(self) -> bool:
-        """True when there is a plan without a draft; what explain() asks about changed requests."""
-        members, allow_cpu = self.pool.machines(), self.request.allow_cpu
-        return replica_exists(self._plain, members, allow_cpu) or sharded_exists(self._plain, self.pool, allow_cpu)
-
     # -- replica ---------------------------------------------------------------------------------------------
-
-    def _replica(self) -> Layout | None:
-        """On the host, else on the best of the workers."""
-        layout = replica_on(self._plain, self.pool.host, self.request.allow_cpu)
-        return layout or best_replica(self._plain, self.pool.workers, self.request.allow_cpu)
 
     def _replica_draft(self, layout: Layout) -> Chosen:
         if not self.verdict.enabled:
-            return Chosen(layout, self.verdict, [])
+            return Chosen(layout, self.verdict)
         if self.request.draft_scope != "any":
             message = "the whole model fits {}: a draft only pays over the network (relay_draft_scope is sharded)"
-            return Chosen(layout, drafting.Verdict("replica", message.format(layout.server.host)), [])
+            return Chosen(layout, Verdict("replica", message.format(layout.server.host)))
         charge = self._charge(layout.server)
-        if isinstance(charge, drafting.Verdict):
-            return Chosen(layout, charge, [])
+        if isinstance(charge, Verdict):
+            return Chosen(layout, charge)
         with_draft = replica_on(self._drafting, layout.server, self.request.allow_cpu, charge)
         if with_draft is None:
-            return Chosen(layout, no_room(self.request, charge, layout), [])
-        return Chosen(with_draft, self.verdict, [])
+            return Chosen(layout, no_room(self.request, charge, layout))
+        return Chosen(with_draft, self.verdict)
 
     # -- sharded ---------------------------------------------------------------------------------------------
 
     def _best_sharded(self, charge: DraftCharge | None, host_layers: bool = False) -> Layout | None:
-        arrangement = self._drafting if charge else self._plain
+        arrangement = self._drafting if charge else self.plain
         return best_sharded(arrangement, self.pool, self.request.allow_cpu, charge, host_layers)
 
     def _sharded(self) -> Chosen | None:
         if not self.verdict.enabled:
             return self._without(self.verdict)
         charge = self._charge(self.pool.host)
-        if isinstance(charge, drafting.Verdict):
+        if isinstance(charge, Verdict):
             return self._without(charge)
         if self.request.draft_reserve:
             layout = self._best_sharded(charge)
@@ -228,19 +217,19 @@ class Planner:
         else:
             layout = self._beside(charge)
         if layout and layout.server_layers:
-            return Chosen(layout, self.verdict, [])
+            return Chosen(layout, self.verdict)
         base = self._best_sharded(None)
         if base is None:
             return None
         if not base.server_layers and not self._best_sharded(None, host_layers=True):
-            return Chosen(base, no_host_stage(self.pool.host), [])
+            return Chosen(base, no_host_stage(self.pool.host))
         if not base.server_layers and not self.request.draft_reserve:
-            return Chosen(base, no_host_stage(self.pool.host), [])
-        return Chosen(base, no_room(self.request, charge, base), [])
+            return Chosen(base, no_host_stage(self.pool.host))
+        return Chosen(base, no_room(self.request, charge, base))
 
-    def _without(self, verdict: drafting.Verdict) -> Chosen | None:
+    def _without(self, verdict: Verdict) -> Chosen | None:
         layout = self._best_sharded(None)
-        return Chosen(layout, verdict, []) if layout else None
+        return Chosen(layout, verdict) if layout else None
 
     def _beside(self, charge: DraftCharge) -> Layout | None:
         """The plan without a draft, with the draft in what it leaves free; no layer moves."""
@@ -255,7 +244,7 @@ class Planner:
 
     # -- the draft -------------------------------------------------------------------------------------------
 
-    def _charge(self, server: Machine) -> DraftCharge | drafting.Verdict:
+    def _charge(self, server: Machine) -> DraftCharge | Verdict:
         if self.draft_ledger is None:
             return self.verdict
         return charge_on(self.request, self.draft_ledger, server)
@@ -280,14 +269,13 @@ def completed(request: Request, planner: Planner, chosen: Chosen) -> dict[str, A
     """The plan of a layout as plain data; raises when the machines or the binary cannot run it."""
     layout = chosen.layout
     _check(request, planner, layout)
-    said = warnings(request, planner.dialect, layout, chosen.verdict)
     plan = rendered(request, planner.dialect, layout, chosen.verdict)
-    plan["refused"] = [
-        *planner.refused,
-        *unused(planner.pool.machines(), layout, planner.refused, request.allow_cpu),
+    plan["refused"] = planner.all_refused(layout)
+    plan["warnings"] = warnings(request, planner.dialect, layout, chosen.verdict)
+    plan["advice"] = [
+        *advice(request, layout, chosen.verdict),
+        *better_host(planner.plain, planner.pool, layout, request.allow_cpu),
     ]
-    plan["warnings"] = said
-    plan["advice"] = advice(request, layout, chosen.verdict) + better_host(planner, layout)
     plan["inputs"] = _inputs(request, planner)
     plan["kept"] = False
     return plan
@@ -314,7 +302,7 @@ def _kept(request: Request) -> dict[str, Any] | None:
     if not same_inputs(previous, _inputs(request, planner)):
         return None
     try:
-        chosen = planner.again(previous)
+        chosen = planner.restored(previous)
         kept = kept_plan(previous, rendered(request, planner.dialect, chosen.layout, chosen.verdict))
     except UNREADABLE:
         return None
@@ -323,10 +311,7 @@ def _kept(request: Request) -> dict[str, Any] | None:
         if kept["llama"] != previous.get("llama"):
             kept["warnings"] = warnings(request, planner.dialect, chosen.layout, chosen.verdict)
         if _machines(kept["refused"]) != _machines(planner.refused):
-            kept["refused"] = [
-                *planner.refused,
-                *unused(planner.pool.machines(), chosen.layout, planner.refused, request.allow_cpu),
-            ]
+            kept["refused"] = planner.all_refused(chosen.layout)
     return kept
 
 

@@ -61,7 +61,7 @@ def deciding_inputs(
             "capacity_bytes": device.capacity_bytes if device.overridden else None,
         }
         for member in machines
-        for device in (*((member.ram,) if member.ram else ()), *member.gpus)
+        for device in member.devices
     ]
     return {
         "host": request.host,

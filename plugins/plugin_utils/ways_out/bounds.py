@@ -6,14 +6,11 @@
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING
 
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.split import MAX_DEVICES
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Device, Machine
+from ansible_collections.relay.pool.plugins.plugin_utils.machines.pool import Pool
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import Ledger
-
-if TYPE_CHECKING:
-    from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import Pool
 
 
 def may_fit(ledger: Ledger, pool: Pool, allow_cpu: bool) -> bool:

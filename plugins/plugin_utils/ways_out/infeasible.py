@@ -6,29 +6,33 @@
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, Sequence
+from typing import Sequence
 
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.arrangement import Arrangement
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.split import MAX_DEVICES
-from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Device
+from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Device, Machine
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.members import Refusal
+from ansible_collections.relay.pool.plugins.plugin_utils.machines.pool import Pool
+from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import Ledger
+from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.units import mib
 from ansible_collections.relay.pool.plugins.plugin_utils.views.refusals import refused_lines
 from ansible_collections.relay.pool.plugins.plugin_utils.ways_out.trials import Trials
 from ansible_collections.relay.pool.plugins.plugin_utils.ways_out.ways_out import ways_out
 
-if TYPE_CHECKING:
-    from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import Planner
-
 # So many devices are named.
 NAMED = 8
 
 
-def explain(planner: Planner) -> str:
-    """Why there is no plan, and what would give one."""
-    ways = ways_out(Trials(planner))
-    left_out = refused_lines([entry for entry in planner.refused if _counts(entry, planner.request.allow_cpu)])
+def explain(request: Request, arrangement: Arrangement, pool: Pool, refused: Sequence[Refusal]) -> str:
+    """Why there is no plan, and what would give one.
+
+    arrangement: that of the target without a draft. refused: what the pool does not count.
+    """
+    ways = ways_out(Trials(request, pool, arrangement.overrides))
+    left_out = refused_lines([entry for entry in refused if _counts(entry, request.allow_cpu)])
     return "{}: {}{}".format(
-        _too_little_ram(planner) or _too_little(planner),
+        _too_little_ram(request, arrangement.ledger, pool.host) or _too_little(request, arrangement.ledger, pool),
         ", or ".join(ways) or "add a machine",
         f" (not counted: {'; '.join(left_out)})" if left_out else "",
     )
@@ -39,9 +43,8 @@ def _counts(entry: Refusal, allow_cpu: bool) -> bool:
     return entry["reason"] not in ("no_room", "no_gpu", "too_many_devices") and (allow_cpu or entry["device"] != "CPU")
 
 
-def _too_little(planner: Planner) -> str:
-    request, ledger = planner.request, planner.ledger
-    devices = planner.pool.holders(request.allow_cpu)
+def _too_little(request: Request, ledger: Ledger, pool: Pool) -> str:
+    devices = pool.holders(request.allow_cpu)
     # As many as llama.cpp takes; the others are no help.
     counted = heapq.nlargest(MAX_DEVICES, devices, key=lambda device: device.usable_bytes)
     first = counted[0]
@@ -52,7 +55,7 @@ def _too_little(planner: Planner) -> str:
         + sum(ledger.recurrent)
         + sum(ledger.device_bytes(i == 0, len(counted) > 1 and not first.is_cpu, True) for i in range(len(counted)))
     )
-    if any(device.shared for device in planner.pool.host.gpus):
+    if any(device.shared for device in pool.host.gpus):
         need += ledger.input + ledger.host_bytes(layers=False, pipelined=len(counted) > 1)
     have = sum(device.usable_bytes for device in counted)
     although = ", but not in whole layers" if need <= have else ""
@@ -63,14 +66,13 @@ def _too_little(planner: Planner) -> str:
     )
 
 
-def _too_little_ram(planner: Planner) -> str | None:
+def _too_little_ram(request: Request, ledger: Ledger, host: Machine) -> str | None:
     """When not even what llama-server keeps in RAM fits there, GPUs are no help."""
-    host, ledger = planner.pool.host, planner.ledger
     need = ledger.input + ledger.host_bytes(layers=False, pipelined=False)
     if host.ram is None or need <= host.ram.usable_bytes:
         return None
     return (
-        f"{planner.request.served_alias} needs {mib(need)} of RAM on {host.host} for its token embedding and buffers, "
+        f"{request.served_alias} needs {mib(need)} of RAM on {host.host} for its token embedding and buffers, "
         f"and {host.host} has {mib(host.ram.usable_bytes)} beside its reserve"
     )
 

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.arrangement import Arrangement
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.best import layout_exists
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.costs import nominal_bandwidth
+from ansible_collections.relay.pool.plugins.plugin_utils.machines.pool import Pool
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import Ledger, model_ledger
+from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.ways_out.bounds import may_fit
-
-if TYPE_CHECKING:
-    from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import Planner, Pool
-    from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 
 MOST = 40
 # Of a pool with more devices than this the largest are tried; a plan over these is one over all.
@@ -27,13 +28,16 @@ class Exhausted(Exception):
 
 
 class Trials:
-    """Plans of changed requests over the pool of one planner; a draft never is what they fail for."""
+    """Layouts of changed requests over changed pools; a draft never is what they fail for.
 
-    def __init__(self, planner: Planner) -> None:
-        self._planner = type(planner)
-        self.request: Request = dataclasses.replace(planner.request, draft=None, draft_path=None, previous=None)
-        self.pool: Pool = _largest(planner.pool)
-        self.made = 0
+    overrides: see Arrangement.
+    """
+
+    def __init__(self, request: Request, pool: Pool, overrides: bool) -> None:
+        self.request: Request = dataclasses.replace(request, draft=None, draft_path=None, previous=None)
+        self.pool: Pool = _largest(pool)
+        self._overrides = overrides
+        self._made = 0
 
     def changed(self, **changes: Any) -> Request:
         """The request with other options."""
@@ -44,13 +48,12 @@ class Trials:
         request, pool = request or self.request, pool or self.pool
         if not self.may_work(request, pool):
             return False
-        if self.made >= MOST:
+        if self._made >= MOST:
             raise Exhausted
-        self.made += 1
-        try:
-            return self._planner(request, pool=pool).feasible()
-        except PoolError:
-            return False
+        self._made += 1
+        ledger = model_ledger(request.model, request.target_spec(False))
+        nominal = nominal_bandwidth(pool.holders(request.allow_cpu))
+        return layout_exists(Arrangement(ledger, nominal, overrides=self._overrides), pool, request.allow_cpu)
 
     def may_work(self, request: Request | None = None, pool: Pool | None = None) -> bool:
         """False where the sizes alone say that there is no plan."""

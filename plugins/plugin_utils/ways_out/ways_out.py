@@ -101,7 +101,7 @@ def _ubatch(trials: Trials) -> str | None:
 
 
 def _reserve(trials: Trials) -> str | None:
-    devices = [device for member in trials.pool.machines() for device in _devices(member)]
+    devices = [device for member in trials.pool.machines() for device in member.devices]
     most = max(device.reserve_bytes for device in devices)
 
     def asked(steps: int) -> tuple[Request, Any]:
@@ -229,10 +229,6 @@ def _more_machines(trials: Trials) -> str | None:
 
 
 # -- pools that differ -------------------------------------------------------------------------------------------
-
-
-def _devices(member: Machine) -> tuple[Device, ...]:
-    return (*((member.ram,) if member.ram else ()), *member.gpus)
 
 
 def _over(trials: Trials, machines: Any, allow_cpu: bool | None = None) -> Any:

@@ -14,6 +14,7 @@ import time
 
 import pytest
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.best import layout_exists
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import Planner, make_plan
 from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.ways_out import trials, ways_out
@@ -42,9 +43,10 @@ def refusal(request):
 def feasible(request):
     """Whether there is a plan, from the facts on; a smaller step may be none that a model runs with."""
     try:
-        return Planner(request).feasible()
+        planner = Planner(request)
     except PoolError:
         return False
+    return layout_exists(planner.plain, planner.pool, request.allow_cpu)
 
 
 def offers(sentence):
@@ -194,7 +196,7 @@ def test_fewer_slots_of_a_model_that_keeps_a_state_for_each(ask, world, free, sl
 
 def test_few_plans_are_tried(ask, world, monkeypatch):
     made = []
-    monkeypatch.setattr(Planner, "feasible", lambda self, real=Planner.feasible: made.append(1) or real(self))
+    monkeypatch.setattr(trials, "layout_exists", lambda *asked: made.append(1) or layout_exists(*asked))
     model = world.gguf(n_layer=128, layer_mib=900)
     sentence = refusal(ask(*[[9000]] * 12, model=model, ctx_size=1024 * 1024, parallel=4))
     assert "give " in sentence
@@ -205,11 +207,9 @@ def test_few_plans_are_tried(ask, world, monkeypatch):
 def test_what_the_sizes_rule_out_is_not_tried(ask, monkeypatch):
     """A dense model's slots share its context, so fewer of them take no less."""
     asked = []
-    monkeypatch.setattr(
-        Planner, "feasible", lambda self, real=Planner.feasible: asked.append(self.request) or real(self)
-    )
+    monkeypatch.setattr(trials, "layout_exists", lambda *tried: asked.append(tried[0].ledger) or layout_exists(*tried))
     assert "relay_parallel" not in refusal(ask([1300], [1300], ctx_size=40960, parallel=4))
-    assert {request.parallel for request in asked} == {4}
+    assert {ledger.batch.sequences for ledger in asked} == {4}
 
 
 def test_the_plans_that_may_be_tried_run_out(ask, monkeypatch):
@@ -317,7 +317,7 @@ def test_a_thousand_machines_are_explained_quickly(ask, world):
     )
     planner = Planner(request)
     started = time.monotonic()
-    sentence = explain(planner)
+    sentence = explain(request, planner.plain, planner.pool, planner.refused)
     assert time.monotonic() - started < 10
     assert "add a machine with" in sentence
     assert "give n" in sentence

@@ -1,0 +1,27 @@
+# Copyright (c) 2026, relay.pool contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The layout of a pool without a draft: a replica wherever the model fits one machine, else the fastest split."""
+
+from __future__ import annotations
+
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.arrangement import Arrangement
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import Layout
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.replica import best_replica, replica_exists, replica_on
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.sharded import best_sharded, sharded_exists
+from ansible_collections.relay.pool.plugins.plugin_utils.machines.pool import Pool
+
+
+def pool_replica(arrangement: Arrangement, pool: Pool, allow_cpu: bool) -> Layout | None:
+    """The whole model on the host, else on the best of the workers."""
+    return replica_on(arrangement, pool.host, allow_cpu) or best_replica(arrangement, pool.workers, allow_cpu)
+
+
+def best_layout(arrangement: Arrangement, pool: Pool, allow_cpu: bool) -> Layout | None:
+    """The layout, or None where there is none."""
+    return pool_replica(arrangement, pool, allow_cpu) or best_sharded(arrangement, pool, allow_cpu)
+
+
+def layout_exists(arrangement: Arrangement, pool: Pool, allow_cpu: bool) -> bool:
+    """Whether best_layout() finds any; much quicker."""
+    return replica_exists(arrangement, pool.machines(), allow_cpu) or sharded_exists(arrangement, pool, allow_cpu)
