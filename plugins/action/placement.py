@@ -17,7 +17,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.planner.guard import wi
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import make_plan
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.saved import WAY_OUT, read_plan, saved_plan
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import UNREADABLE
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.what_if import completed, what_if
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.what_if import filled_up, what_if
 from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.views.changes import (
     changes,
@@ -85,7 +85,7 @@ class ActionModule(ActionBase):
         if nodes is None:
             nodes, notes = _facts(task_vars or {}, [options["host"], *options["workers"]]), []
         else:
-            nodes, notes = completed(nodes)
+            nodes, notes = filled_up(nodes)
         given = options.get("previous")
         previous = options["previous"] = _read_plan(given)
         saved, supposed = options.pop("saved"), options.pop("what_if")

@@ -21,14 +21,14 @@ import time
 from typing import Any, Callable, Dict, Sequence
 
 from ansible_collections.relay.pool.plugins.module_utils import command
+from ansible_collections.relay.pool.plugins.module_utils.sizes import MIB
 
-MIB = 1024 * 1024
 HOST = "Host"
 # llama.cpp applies it before the command line, and no option of the program turns that off (common/arg.cpp).
 CONFIG_FILES = ("/etc/llama.cpp/config.ini",)
 # It may end before everything that it says is written.
 ATTEMPTS = 3
-MAX_BYTES = 1024 * 1024
+MAX_BYTES = MIB
 _ROW = re.compile(r"(\S+) +([0-9]{1,12}) +([0-9]{1,12}) +([0-9]{1,12}) *\Z")
 
 Devices = Dict[str, Dict[str, int]]

@@ -10,7 +10,7 @@ import copy
 import pytest
 from ansible_collections.relay.pool.plugins.module_utils import llama_fit, rpc
 from ansible_collections.relay.pool.plugins.module_utils.gguf_info import gguf_facts
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.guard import output_rows
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.output_rows import output_rows
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import make_plan
 from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.server.fit import draft_args, judge, target_args

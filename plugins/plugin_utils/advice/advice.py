@@ -11,21 +11,21 @@ from ansible_collections.relay.pool.plugins.plugin_utils.advice.drafts import dr
 from ansible_collections.relay.pool.plugins.plugin_utils.advice.links import link_advice
 from ansible_collections.relay.pool.plugins.plugin_utils.advice.network import network_advice
 from ansible_collections.relay.pool.plugins.plugin_utils.advice.ports import port_advice
-from ansible_collections.relay.pool.plugins.plugin_utils.drafts import eligibility as drafting
+from ansible_collections.relay.pool.plugins.plugin_utils.drafts.eligibility import QUIET, Verdict
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import Layout, stages
 from ansible_collections.relay.pool.plugins.plugin_utils.memory import kv
 from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.server.dialect import Dialect
 
 
-def warnings(request: Request, speech: Dialect, layout: Layout, verdict: drafting.Verdict) -> list[str]:
+def warnings(request: Request, dialect: Dialect, layout: Layout, verdict: Verdict) -> list[str]:
     """What is not as the user may think."""
     found = []
     if not request.llama:
         found.append("llama.cpp is not installed yet: the flags of a current build are assumed")
-    elif speech.assumed:
+    elif dialect.assumed:
         found.append("the flags of llama-server could not be read: those of a current build are assumed")
-    if verdict.reason not in drafting.QUIET:
+    if verdict.reason not in QUIET:
         found.append(f"no draft ({verdict.reason}): {verdict.message}")
     if verdict.enabled:
         found += draft_warnings(request)
@@ -51,7 +51,7 @@ def warnings(request: Request, speech: Dialect, layout: Layout, verdict: draftin
     return found
 
 
-def advice(request: Request, layout: Layout, verdict: drafting.Verdict) -> list[str]:
+def advice(request: Request, layout: Layout, verdict: Verdict) -> list[str]:
     """What could be better."""
     found = []
     drafts = [request.draft_path or str((request.draft or {}).get("path"))] if verdict.enabled else []
@@ -66,7 +66,7 @@ def advice(request: Request, layout: Layout, verdict: drafting.Verdict) -> list[
     found += cache_advice(request, layout)
     found += layout.ledger.assumptions
     if layout.sharded:
-        used = dict.fromkeys(device.host for device, _first, _end in layout.segments)
+        used = dict.fromkeys(device.host for device in layout.devices)
         found += link_advice(layout.server.host, request.nodes, used)
         found += network_advice(layout, request.nodes)
         found += balance_advice(layout)

@@ -70,7 +70,7 @@ def _faster(before: Layout, after: Layout) -> str | None:
     for layout in (before, after):
         if layout.cpu_layers and not (layout.server.ram and layout.server.ram.bandwidth):
             return None
-        for device, _first, _end in layout.segments:
+        for device in layout.devices:
             if not device.bandwidth or (device.host != layout.server.host and device.rtt_seconds is None):
                 return None
     percent = (before.key[0] - after.key[0]) * 100 // max(before.key[0], 1)
@@ -78,7 +78,5 @@ def _faster(before: Layout, after: Layout) -> str | None:
 
 
 def _fewer(before: Layout, after: Layout) -> str | None:
-    numbers = [
-        len({layout.server.host, *(device.host for device, _f, _e in layout.segments)}) for layout in (before, after)
-    ]
+    numbers = [len({layout.server.host, *(device.host for device in layout.devices)}) for layout in (before, after)]
     return f"the plan would need {numbers[1]} machines and not {numbers[0]}" if numbers[1] < numbers[0] else None

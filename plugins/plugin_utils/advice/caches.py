@@ -18,7 +18,7 @@ def cache_advice(request: Request, layout: Layout) -> list[str]:
         return []
     found = []
     half = layout.ledger.batch.half_kv
-    if half and any(not device.is_cpu for device, _first, _end in layout.segments):
+    if half and any(not device.is_cpu for device in layout.devices):
         found.append(
             f"the {'/'.join(types)} cache needs flash attention, which on a GPU turns a layer's cache into half floats "
             f"to process a batch: up to {mib(half)} of each GPU's compute buffer are for that"

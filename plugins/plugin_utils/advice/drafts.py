@@ -116,7 +116,7 @@ def _state(request: Request, layout: Layout) -> list[str]:
 
 def _far(layout: Layout) -> list[str]:
     """That most of a token's time is the network; only of links that were measured."""
-    remote = [device for device, _first, _end in layout.segments if device.host != layout.server.host]
+    remote = layout.rpc_devices
     if not remote or any(device.rtt_seconds is None for device in remote):
         return []
     network = network_seconds(layout)

@@ -12,11 +12,11 @@ from ansible_collections.relay.pool.plugins.plugin_utils.advice.links import is_
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.hops import hop_seconds, transfer_seconds
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import Layout
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Device
+from ansible_collections.relay.pool.plugins.plugin_utils.memory.activations import FLOAT
 
 # A link counts as slow from so many times what the others take, and from so many seconds more.
 TIMES = 3
 SECONDS = 0.001
-LOGIT_BYTES = 4
 
 
 def network_advice(layout: Layout, nodes: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -26,7 +26,7 @@ def network_advice(layout: Layout, nodes: Mapping[str, Mapping[str, Any]]) -> li
 
 def _slow_links(layout: Layout, nodes: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """The workers whose way there and back takes much longer than that of the others."""
-    devices = {device.host: device for device, _first, _end in layout.segments if device.host != layout.server.host}
+    devices = {device.host: device for device in layout.rpc_devices}
     known = {host: device for host, device in devices.items() if device.rtt_seconds is not None}
     times = {host: hop_seconds(device, layout.ledger.shape.n_embd) for host, device in known.items()}
     found = []
@@ -56,11 +56,11 @@ def _logits(layout: Layout) -> list[str]:
     That the output does not fit a GPU which the host has is a warning.
     """
     shape = layout.ledger.shape
-    last = layout.segments[-1][0]
+    last = layout.devices[-1]
     elsewhere = last.host != layout.server.host and not (last.is_cpu or layout.output_on_cpu)
     if layout.server.gpus or not elsewhere or not shape.n_vocab:
         return []
-    size = shape.n_vocab * LOGIT_BYTES
+    size = shape.n_vocab * FLOAT
     return [
         f"{layout.server.host} has no usable GPU, so the output lies on {last.label} and the logits of every token, "
         f"{-(-size // 1024)} KiB, cross the network in {transfer_seconds(last, size) * 1000:.1f} ms: "

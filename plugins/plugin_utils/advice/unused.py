@@ -22,7 +22,7 @@ def unused(machines: Sequence[Machine], layout: Layout, refused: Sequence[Refusa
     machines: all that are usable. refused: what is said of others already. The CPU of a machine with a usable GPU
     never holds layers, and a machine that serves without any is not left out, so these are not named.
     """
-    used = {(device.host, device.name) for device, _first, _end in layout.segments}
+    used = {(device.host, device.name) for device in layout.devices}
     if layout.cpu_layers or layout.on_cpu:
         used.add((layout.server.host, "CPU"))
     if layout.draft:
@@ -44,7 +44,7 @@ def unused(machines: Sequence[Machine], layout: Layout, refused: Sequence[Refusa
 
 
 def _why_replica(device: Device, layout: Layout) -> tuple[str, str]:
-    names = ", ".join(device.name for device, _first, _end in layout.segments) or "CPU"
+    names = ", ".join(device.name for device in layout.devices) or "CPU"
     return "not_needed", f"{device.label} is not needed: the whole model fits {layout.server.host} {names}"
 
 

@@ -99,7 +99,7 @@ def eligibility(
     draft: Mapping[str, Any] | None,
     draft_path: str | None,
     comparison: Mapping[str, Any] | None,
-    speech: Dialect,
+    dialect: Dialect,
     measured: Mapping[str, Any] | None = None,
 ) -> Verdict:
     """What can be said before any device is chosen."""
@@ -123,8 +123,8 @@ def eligibility(
     vocabulary = compatibility(target, draft, comparison)
     if not vocabulary["compatible"]:
         return Verdict("tokenizer_mismatch", f"{path} cannot draft for this target: {vocabulary['message']}")
-    if speech.draft_missing:
-        return Verdict("unsupported_build", f"{speech.name} does not know {', '.join(speech.draft_missing)}")
+    if dialect.draft_missing:
+        return Verdict("unsupported_build", f"{dialect.name} does not know {', '.join(dialect.draft_missing)}")
     plain, with_draft = ((measured or {}).get(key) for key in ("tokens_per_second", "with_draft_tokens_per_second"))
     if plain and with_draft and with_draft < MIN_SPEEDUP * plain:
         return Verdict(

@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Device
+from ansible_collections.relay.pool.plugins.plugin_utils.memory.activations import FLOAT
 
 # Round trip and speed of a link that nobody measured: a switch with gigabit ports.
 RTT_SECONDS = 0.0005
 SPEED_MBPS = 1000
-# Activations and logits are floats.
-FLOAT = 4
 
 
 def hop_seconds(device: Device, n_embd: int, n_out: int | None = None, tokens: int = 1) -> float:

@@ -63,6 +63,11 @@ class Layout:
         return tuple(device for device, _first, _end in self.segments)
 
     @property
+    def rpc_devices(self) -> tuple[Device, ...]:
+        """Of these, those that are reached over RPC."""
+        return tuple(device for device in self.devices if device.host != self.server.host)
+
+    @property
     def server_layers(self) -> int:
         """Repeating layers on the machine that runs llama-server."""
         n_layer = self.ledger.n_layer
@@ -72,7 +77,7 @@ class Layout:
     @property
     def sharded(self) -> bool:
         """At least one device is reached over RPC."""
-        return any(device.host != self.server.host for device, _first, _end in self.segments)
+        return bool(self.rpc_devices)
 
 
 def _memory(device: Device | None, weights: int, kv: int, recurrent: int, compute: int, draft: int) -> dict[str, Any]:
@@ -157,7 +162,7 @@ def stages(layout: Layout, rpc_port: int = 50052) -> list[dict[str, Any]]:
 def _draft_stage(layout: Layout) -> list[dict[str, Any]]:
     """A stage without layers when the draft has a GPU of the server for itself."""
     draft = layout.draft
-    holders = {device.name for device, _first, _end in layout.segments if device.host == layout.server.host}
+    holders = {device.name for device in layout.devices if device.host == layout.server.host}
     return [
         {
             "host": device.host,

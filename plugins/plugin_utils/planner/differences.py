@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any, Iterator, Mapping, Sequence
 
-from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Machine
 from ansible_collections.relay.pool.plugins.plugin_utils.units import mib
 
 # Options of the planner whose variable is not just relay_ and the name.
@@ -48,32 +47,6 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
         if before.get(name) != after.get(name)
     ]
     return list(dict.fromkeys(found))
-
-
-def shortfalls(plan: Mapping[str, Any], machines: Sequence[Machine]) -> list[str]:
-    """A phrase for every device that has less than its stage of the plan needs, the reserve not counted.
-
-    A device that is not there is no shortfall: ``differences`` names it.
-    :raises: one of ``sticky.UNREADABLE`` for a plan that was edited.
-    """
-    devices = {(device.host, device.name): device for member in machines for device in member.devices}
-    # A GPU with the machine's RAM has what the server's CPU leaves of it.
-    in_ram = _need(plan["stages"][0])
-    found = []
-    for stage in plan["stages"]:
-        device = devices.get((stage["host"], stage["device"]))
-        if device is None:
-            continue
-        have = device.capacity_bytes
-        if device.shared and stage["transport"] == "local":
-            have = max(have - in_ram, 0)
-        if _need(stage) > have:
-            found.append(f"{device.label} has {mib(have)} free, the plan needs {mib(_need(stage))}")
-    return found
-
-
-def _need(stage: Mapping[str, Any]) -> int:
-    return stage["memory"]["total_bytes"] - stage["memory"]["reserve_bytes"]
 
 
 def _shown(value: Any) -> str:

@@ -14,16 +14,19 @@ from ansible_collections.relay.pool.plugins.plugin_utils.memory import kv
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.prediction import predicted
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import SCHEMA
 from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
-from ansible_collections.relay.pool.plugins.plugin_utils.server.command_line import llama_server_args, rpc_server_args
+from ansible_collections.relay.pool.plugins.plugin_utils.server.command_line import (
+    DEFAULT_BATCH_SIZE,
+    DEFAULT_UBATCH_SIZE,
+    llama_server_args,
+    rpc_server_args,
+)
 from ansible_collections.relay.pool.plugins.plugin_utils.server.dialect import Dialect
 
-DEFAULT_BATCH = 2048
-DEFAULT_UBATCH = 512
 # A regular expression for the names of tensors, and the buffer type they go to.
 KEEPS_OUTPUT = r"^(output|token_embd)\.=CPU"
 
 
-def rendered(request: Request, speech: Dialect, layout: Layout, verdict: Verdict) -> dict[str, Any]:
+def rendered(request: Request, dialect: Dialect, layout: Layout, verdict: Verdict) -> dict[str, Any]:
     """The plan without refusals, warnings, advice and inputs."""
     rows = stages(layout, request.rpc_port)
     devices, tensor_split, n_gpu_layers = _split(layout)
@@ -44,8 +47,8 @@ def rendered(request: Request, speech: Dialect, layout: Layout, verdict: Verdict
         "cache_type_k": request.cache_type_k,
         "cache_type_v": request.cache_type_v,
         "flash_attn": kv.is_quantised(request.cache_type_k) or kv.is_quantised(request.cache_type_v),
-        "extra": _extra(request, speech, layout),
-        "spelling": speech.spelling,
+        "extra": _extra(request, dialect, layout),
+        "spelling": dialect.spelling,
     }
     if draft["enabled"]:
         options["draft"] = {
@@ -55,7 +58,7 @@ def rendered(request: Request, speech: Dialect, layout: Layout, verdict: Verdict
             "gpu_layers": request.draft_gpu_layers,
             "p_min": request.draft_p_min,
             "device": draft["device"],
-            "type": speech.spec_type,
+            "type": dialect.spec_type,
             "scope": request.draft_scope,
         }
     llama = request.llama or {}
@@ -111,9 +114,7 @@ def _workers(request: Request, layout: Layout) -> list[dict[str, Any]]:
     """One entry per machine that serves over RPC, with the devices it exposes in the plan's order."""
     workers: dict[str, dict[str, Any]] = {}
     threads: dict[str, int | None] = {}
-    for device, _first, _end in layout.segments:
-        if device.host == layout.server.host:
-            continue
+    for device in layout.rpc_devices:
         entry = workers.setdefault(
             device.host,
             {
@@ -144,33 +145,33 @@ def _workers(request: Request, layout: Layout) -> list[dict[str, Any]]:
 
 def _server_environment(layout: Layout) -> dict[str, str]:
     """What gives the server's GPUs their names; {} when it uses none, or sees all that there are."""
-    local = (device.environment for device, _first, _end in layout.segments if device.host == layout.server.host)
+    local = (device.environment for device in layout.devices if device.host == layout.server.host)
     return {name: value for variables in local for name, value in variables.items()}
 
 
-def _extra(request: Request, speech: Dialect, layout: Layout) -> list[str]:
+def _extra(request: Request, dialect: Dialect, layout: Layout) -> list[str]:
     """What the dialect needs and what keeps llama-server to the plan, then the user's own arguments."""
     extra: list[str] = []
-    if speech.knows("--fit"):
+    if dialect.knows("--fit"):
         # on by default, it would change placement or context behind the plan's back
         extra += ["--fit", "off"]
     if layout.keeps_output:
         # Or it would be with the last layers. A tied output is the token embedding.
         extra += ["--override-tensor", KEEPS_OUTPUT]
-    if request.batch_size != DEFAULT_BATCH:
+    if request.batch_size != DEFAULT_BATCH_SIZE:
         extra += ["--batch-size", str(request.batch_size)]
-    if request.ubatch_size != DEFAULT_UBATCH:
+    if request.ubatch_size != DEFAULT_UBATCH_SIZE:
         extra += ["--ubatch-size", str(request.ubatch_size)]
     if request.threads:
         extra += ["--threads", str(request.threads)]
-    if layout.sharded and speech.knows("--cache-ram"):
+    if layout.sharded and dialect.knows("--cache-ram"):
         # the prompt cache takes 8 GiB of host RAM by default and copies KV over the network
         extra += ["--cache-ram", "0"]
-    if request.metrics and speech.knows("--metrics"):
+    if request.metrics and dialect.knows("--metrics"):
         extra.append("--metrics")
-    if speech.knows("--log-verbosity"):
+    if dialect.knows("--log-verbosity"):
         # buffer sizes, which prove the plan, are logged at 4
-        extra += [speech.spelling.get("--log-verbosity", "--log-verbosity"), str(request.log_verbosity)]
+        extra += [dialect.spelling.get("--log-verbosity", "--log-verbosity"), str(request.log_verbosity)]
     if request.api_key_file:
         extra += ["--api-key-file", request.api_key_file]
     return extra + [str(argument) for argument in request.extra_args]

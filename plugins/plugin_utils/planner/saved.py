@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.differences import differences, shortfalls
+from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Machine
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.differences import differences
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import Planner, make_plan
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import SCHEMA, UNREADABLE, deciding_inputs
 from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
+from ansible_collections.relay.pool.plugins.plugin_utils.units import mib
 from ansible_collections.relay.pool.plugins.plugin_utils.views.table import plan_table
 
 WAY_OUT = "run plan.yml again, or leave relay_plan_file out"
@@ -80,7 +82,7 @@ def saved_plan(request: Request) -> dict[str, Any]:
     inputs = deciding_inputs(request, planner.pool.machines(), planner.dialect, planner.verdict.reason)
     try:
         found = differences(previous["inputs"], json.loads(json.dumps(inputs)))
-        found += shortfalls(previous, planner.pool.machines())
+        found += _too_small(previous, planner.pool.machines())
     except UNREADABLE:
         raise _edited() from None
     if found:
@@ -96,3 +98,28 @@ def saved_plan(request: Request) -> dict[str, Any]:
 
 def _edited() -> PoolError:
     return PoolError(f"the saved plan was edited, or another version of relay.pool wrote it: {WAY_OUT}")
+
+
+def _too_small(plan: Mapping[str, Any], machines: Sequence[Machine]) -> list[str]:
+    """A phrase for every device that has less than its stage of the plan needs, the reserve not counted.
+
+    One that is not there is among the differences.
+    """
+    devices = {(device.host, device.name): device for member in machines for device in member.devices}
+    # A GPU with the machine's RAM has what the server's CPU leaves of it.
+    in_ram = _need(plan["stages"][0])
+    found = []
+    for stage in plan["stages"]:
+        device = devices.get((stage["host"], stage["device"]))
+        if device is None:
+            continue
+        have = device.capacity_bytes
+        if device.shared and stage["transport"] == "local":
+            have = max(have - in_ram, 0)
+        if _need(stage) > have:
+            found.append(f"{device.label} has {mib(have)} free, the plan needs {mib(_need(stage))}")
+    return found
+
+
+def _need(stage: Mapping[str, Any]) -> int:
+    return stage["memory"]["total_bytes"] - stage["memory"]["reserve_bytes"]

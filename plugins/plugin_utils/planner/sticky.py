@@ -33,7 +33,7 @@ def _file(gguf: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def deciding_inputs(
-    request: Request, machines: Sequence[Machine], speech: Dialect, draft_reason: str
+    request: Request, machines: Sequence[Machine], dialect: Dialect, draft_reason: str
 ) -> dict[str, Any]:
     """Everything that decides, as plain JSON. Free memory is not among it: it changes while the pool runs.
 
@@ -71,7 +71,7 @@ def deciding_inputs(
         "draft_reason": draft_reason,
         "options": options,
         "devices": devices,
-        "dialect": speech.decisions(),
+        "dialect": dialect.decisions(),
     }
 
 

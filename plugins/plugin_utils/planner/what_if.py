@@ -39,7 +39,7 @@ class Supposed(NamedTuple):
     notes: tuple[str, ...]
 
 
-def completed(nodes: Mapping[str, Any]) -> tuple[Nodes, list[str]]:
+def filled_up(nodes: Mapping[str, Any]) -> tuple[Nodes, list[str]]:
     """The nodes with what a machine that does not exist lacks, and a note for every address that stands in.
 
     A key that is there, if only as null, was gathered and stays. Of a GPU the size and the name are enough; what there
@@ -107,7 +107,7 @@ def what_if(nodes: Mapping[str, Any], host: str, workers: Sequence[str], changes
             if name == host:
                 raise PoolError(f"{where}.link is the way from {host} to itself: give it to a worker, or leave it out")
             changed[host] = _linked(f"{where}.link", changed.get(host) or {}, name, entry["link"])
-    filled, notes = completed(changed)
+    filled, notes = filled_up(changed)
     return Supposed(filled, tuple(order), tuple(notes))
 
 

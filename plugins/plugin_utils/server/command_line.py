@@ -9,6 +9,9 @@ from typing import Any, Mapping, Sequence
 
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 
+# What llama-server takes where it is told nothing.
+DEFAULT_BATCH_SIZE = 2048
+DEFAULT_UBATCH_SIZE = 512
 # What the plan decides or its ledger rests on; the user's extra arguments may not contradict it.
 OWNED = frozenset(
     (

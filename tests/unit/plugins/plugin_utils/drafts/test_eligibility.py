@@ -66,7 +66,7 @@ def test_the_comparison_of_both_files_decides():
         ({"role": "draft_head"}, "unsized", "draft_head"),
         ({"comparison": {"compatible": False, "reason": "bos"}}, "tokenizer_mismatch", "bos"),
         (
-            {"speech": Dialect("old", draft_missing=("--spec-draft-device",))},
+            {"dialect": Dialect("old", draft_missing=("--spec-draft-device",))},
             "unsupported_build",
             "--spec-draft-device",
         ),
@@ -87,7 +87,7 @@ def test_eligibility(world, change, reason, text):
         draft,
         change.get("path", "/models/draft.gguf"),
         change.get("comparison"),
-        change.get("speech", TODAY),
+        change.get("dialect", TODAY),
         change.get("measured"),
     )
     assert (verdict.reason, verdict.reason in REASONS) == (reason, True)

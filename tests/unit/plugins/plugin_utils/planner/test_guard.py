@@ -12,7 +12,8 @@ import json
 import pytest
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import model_ledger
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.guard import output_rows, shortfalls, without_draft
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.guard import shortfalls, without_draft
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.output_rows import output_rows
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import make_plan
 
 MIB = 1024 * 1024

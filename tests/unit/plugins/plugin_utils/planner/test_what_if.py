@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.facts import check_facts
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import make_plan
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.what_if import completed, what_if
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.what_if import filled_up, what_if
 from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 from hypothesis import given
 from hypothesis import strategies as st
@@ -206,7 +206,7 @@ def test_anything_gives_facts_that_can_be_planned_with_or_one_sentence(changes):
 
 
 def test_names_and_cards_are_enough_for_a_plan(world):
-    nodes, notes = completed({"a": {"gpus": [CARD]}, "b": {"gpus": [CARD]}})
+    nodes, notes = filled_up({"a": {"gpus": [CARD]}, "b": {"gpus": [CARD]}})
     model = world.gguf(layer_mib=4000)
     plan = make_plan(Request(model=model, host="a", workers=("b",), nodes=nodes, ctx_size=4096, parallel=1))
     assert (plan["kind"], plan["rpc_backends"]) == ("sharded", ["198.18.0.2:50052"])
@@ -218,10 +218,10 @@ def test_what_was_gathered_stays_as_it_is(world):
     facts = world.node(1, [1000, None], ram=None, address=None, address_reason="IPv6 only")
     facts["gpus"][0].update(device=None, vendor="nvidia", index=None, memory_total_bytes=5)
     nodes = {"a": facts, "b": {}, "c": None, "d": 7, "e": {"gpus": 3, "address": "x"}}
-    filled, notes = completed(json.loads(json.dumps(nodes)))
+    filled, notes = filled_up(json.loads(json.dumps(nodes)))
     assert (filled, notes) == (nodes, [])
 
 
 def test_ram_that_is_written_down_is_free():
-    (filled, _notes) = completed({"a": {"memory": {"total_bytes": 8 * MIB}, "address": "10.0.0.1"}})
+    (filled, _notes) = filled_up({"a": {"memory": {"total_bytes": 8 * MIB}, "address": "10.0.0.1"}})
     assert filled["a"]["memory"]["available_bytes"] == 8 * MIB

@@ -44,11 +44,11 @@ def test_no_facts_mean_today():
 def test_old_spelling():
     old = [flag for flag in TODAY if not flag.startswith("--spec")]
     old += ["-md", "--draft-max", "--draft-min", "-ngld", "--draft-p-min", "-devd"]
-    speech = dialect(llama(old, spec_types=[]))
-    assert speech.draft_missing == ()
-    assert speech.spec_type is None
-    assert speech.spelling["--spec-draft-n-max"] == "--draft-max"
-    assert speech.spelling["--spec-draft-device"] == "-devd"
+    found = dialect(llama(old, spec_types=[]))
+    assert found.draft_missing == ()
+    assert found.spec_type is None
+    assert found.spelling["--spec-draft-n-max"] == "--draft-max"
+    assert found.spelling["--spec-draft-device"] == "-devd"
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_old_spelling():
     ],
 )
 def test_a_draft_that_cannot_be_pinned_or_named_is_unsupported(without, fields, missing):
-    speech = dialect(llama([flag for flag in TODAY if flag != without], **fields))
-    assert speech.draft_missing == missing
+    found = dialect(llama([flag for flag in TODAY if flag != without], **fields))
+    assert found.draft_missing == missing
 
 
 def test_an_old_name_of_the_type():

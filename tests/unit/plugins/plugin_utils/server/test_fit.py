@@ -12,7 +12,7 @@ from ansible.errors import AnsibleFilterError
 from ansible_collections.relay.pool.plugins.filter.plan_fit import plan_fit
 from ansible_collections.relay.pool.plugins.filter.plan_fit_args import plan_fit_args
 from ansible_collections.relay.pool.plugins.filter.plan_shortfalls import plan_shortfalls
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.guard import output_rows
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.output_rows import output_rows
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import make_plan
 from ansible_collections.relay.pool.plugins.plugin_utils.server.fit import draft_args, exceeded, judge, target_args
 
