@@ -1,0 +1,35 @@
+# Copyright (c) 2026, relay.pool contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What of the compute buffers that llama-fit-params measures a server does not have."""
+
+from __future__ import annotations
+
+from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import model_ledger
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.output_rows import output_rows
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import make_plan
+
+
+def test_the_rows_that_only_llama_fit_params_reserves(ask, world):
+    draft = world.gguf("/models/draft.gguf", n_layer=2, layer_mib=20, embd_mib=10, output_mib=10)
+    request = ask([1200], [1000], [1000], draft=draft, draft_path="/models/draft.gguf")
+    plan = make_plan(request)
+    rows = output_rows(plan, request.model, request.draft)
+    assert set(rows["target"]) == {"Host", "RPC0", "RPC1", "CUDA0"}
+    vocab = model_ledger(request.model, request.target_spec(True)).shape.n_vocab
+    # a row per token that the draft may propose, and one per slot
+    served = 1 * (1 + request.draft_max)
+    assert rows["target"]["Host"] == -served * vocab * 4
+    assert (rows["target"]["RPC0"], rows["target"]["RPC1"]) == (0, 0)
+    assert 0 < rows["target"]["CUDA0"] <= (512 - served) * vocab * 4
+    assert rows["draft"]["Host"] == -vocab * 4
+    assert 0 < rows["draft"]["CUDA0"] <= 511 * vocab * 4
+
+
+def test_the_rows_of_a_small_micro_batch_and_without_a_draft(ask):
+    request = ask([1200], [1100], parallel=4, ubatch_size=4, batch_size=4)
+    plan = make_plan(request)
+    rows = output_rows(plan, request.model, None)
+    assert set(rows) == {"target"}
+    # four slots reserve as many rows as four tokens
+    assert all(rows["target"][name] == 0 for name in rows["target"] if name != "Host")
