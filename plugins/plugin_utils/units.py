@@ -16,3 +16,8 @@ def to_mib(size_bytes: int) -> int:
 def mib(size_bytes: int) -> str:
     """``12345678`` bytes as ``12 MiB``, thousands apart by a space."""
     return f"{to_mib(size_bytes):,} MiB".replace(",", " ")
+
+
+def mib_free(size_bytes: int) -> str:
+    """The same of what is free, rounded down, so that nothing looks roomier than it is."""
+    return mib(size_bytes // MIB * MIB)

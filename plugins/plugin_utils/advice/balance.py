@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import Layout, stages
-from ansible_collections.relay.pool.plugins.plugin_utils.units import MIB, mib
+from ansible_collections.relay.pool.plugins.plugin_utils.units import mib, mib_free
 
 # A device of which so many tenths stay free is almost empty.
 EMPTY_TENTHS = 9
@@ -31,7 +31,7 @@ def balance_advice(layout: Layout) -> list[str]:
         if row["device"] != "CPU" and memory["left_bytes"] * 10 >= memory["free_bytes"] * EMPTY_TENTHS:
             found.append(
                 f"{row['host']} {row['device']} holds {row['n_layers']} of {n_layer} layers, and "
-                f"{memory['left_bytes'] // MIB} of its {memory['free_bytes'] // MIB} MiB stay free: a longer context "
+                f"{mib_free(memory['left_bytes'])} of its {mib_free(memory['free_bytes'])} stay free: a longer context "
                 "or a larger quantisation would use them"
             )
     return found

@@ -10,7 +10,7 @@ from typing import Sequence
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.hops import hop_seconds
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import Layout
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.split import MAX_DEVICES
-from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Device, Machine
+from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Device, Machine, without_gpu
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.members import Refusal, refusal
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import Ledger
 from ansible_collections.relay.pool.plugins.plugin_utils.units import mib
@@ -33,8 +33,7 @@ def unused(machines: Sequence[Machine], layout: Layout, refused: Sequence[Refusa
     for machine in machines:
         holders = machine.holders(allow_cpu)
         if not holders and machine.host != layout.server.host and (machine.host, None) not in said:
-            message = f"{machine.host} has no usable GPU: set relay_allow_cpu to use its CPU"
-            found.append(refusal(machine.host, None, "no_gpu", message))
+            found.append(without_gpu(machine))
         for device in holders:
             if (device.host, device.name) in said:
                 continue
@@ -64,7 +63,7 @@ def _why_sharded(device: Device, layout: Layout, needs: dict[bool, int]) -> tupl
         hop = hop_seconds(device, layout.ledger.shape.n_embd) * 1000
         guess = " by assumption, as it was not measured" if device.rtt_seconds is None else ""
         speed += f", and the way to it and back takes {hop:.2f} ms{guess}"
-    return "slower", f"{device.label} is left out: a token would not be faster with it ({speed})"
+    return "slower", f"{device.label} is left out: a token would take as long or longer with it ({speed})"
 
 
 def _least_layer(layout: Layout, gpu: bool) -> int:

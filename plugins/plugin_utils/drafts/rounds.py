@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import Layout
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.speed import (
     bandwidth_missing,
+    computing,
     pass_seconds,
-    shares,
     unknown_bandwidth,
 )
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import Ledger, model_ledger
@@ -86,7 +86,7 @@ def draft_rounds(request: Request, layout: Layout) -> tuple[Rounds | None, str |
     missing = unknown_bandwidth(layout)
     if missing:
         return None, missing
-    cpus = [share.label for share in shares(layout) if share.is_cpu]
+    cpus = [stage.label for stage in computing(layout) if stage.is_cpu]
     if cpus:
         return None, f"how long {', '.join(cpus)} takes to check several tokens at once is not known"
     ledger = model_ledger(request.draft, request.draft_spec())

@@ -28,7 +28,7 @@ def replica_on(
 def best_replica(arrangement: Arrangement, members: Iterable[Machine], allow_cpu: bool) -> Layout | None:
     """The best one on any of the machines; of equal ones the first.
 
-    Machines are looked at in the order of what they could do at best, until no other one can do better.
+    Machines are looked at in the order of a bound on what they can do, until no other one can do better: exact.
     """
     bounds = []
     for index, member in enumerate(members):

@@ -1,11 +1,17 @@
 # Copyright (c) 2026, relay.pool contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which consecutive layers go to which of the ordered devices.
+"""Which consecutive layers go to which of the ordered devices: exact, by dynamic programming.
 
-Dynamic programming over (device, items placed so far). The items are the repeating layers 0..N-1 and the output as
-item N. A state keeps the least of (time, devices used, fullest device); time is an integer, so equal plans compare as
-equal and the later parts decide. Time and devices are added up in one integer, the cost.
+The items are the repeating layers 0..N-1 and the output as item N. The devices are looked at one after the other; by
+the number of items placed so far a state keeps the least (time, devices used, fullest device) and how it was reached.
+That is exact because what may follow depends on how many items are placed, not on how: times and devices are added up
+and of two fullest devices the larger counts, so the best whole has the best beginning. Two things more matter for what
+follows, and so there are states apart for them: whether the last device is on the machine of the next one, whose hop
+then is a near one, and how many devices were used, where more would be used than llama.cpp takes.
+
+Time is an integer, so that equal plans compare as equal and the later parts of a key decide. Time and devices are added
+up in one integer, the cost.
 """
 
 from __future__ import annotations
@@ -82,7 +88,7 @@ class _States:
 def search(
     slots: Sequence[Slot], n_items: int, limit: int, first_required: bool = False, few_devices: bool = False
 ) -> Found | None:
-    """The best placement of n_items on at most ``limit`` of the slots, in their order, or None.
+    """The best placement of n_items on at most ``limit`` of the slots, in their order, or None; exact.
 
     first_required: the first slot must be used. few_devices: the number of devices weighs more than time.
     """
@@ -106,9 +112,10 @@ def feasible(slots: Sequence[Slot], n_items: int, limit: int, first_required: bo
 
 
 def reach(slots: Sequence[Slot], n_items: int, limit: int, first_required: bool = False) -> tuple[Segment, ...] | None:
-    """A feasible placement on few devices, each filled as far as it goes.
+    """A feasible placement on few devices, each filled as far as it goes; by the number of devices, the most items.
 
-    If there is none there may be one all the same, unless all needs are nested.
+    Where all needs are nested, no placement reaches further, so None proves that there is none. Elsewhere there may be
+    one all the same: a longer beginning is not always better where a part of a range can need more than the range.
     """
     far = [0]
     path: list[Any] = [None]

@@ -37,7 +37,7 @@ def best_sharded(
         )
         layout = arrangement.best(problem)
         if layout is None and len(problem.remote) < len(pool.rpc):
-            # Layers are no liquid: other devices may hold them where these cannot.
+            # Enough memory in all need not hold whole layers, and others then may.
             others = arrangement.filled(replace(problem, remote=pool.rpc))
             wanted = {*problem.remote, *others}
             remote = [device for device in pool.rpc if device in wanted]

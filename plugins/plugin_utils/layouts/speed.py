@@ -19,7 +19,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import Le
 
 
 @dataclass(frozen=True)
-class Share:
+class Stage:
     """The layers first..end-1 on a device, and the output; device is None for RAM of unknown size."""
 
     host: str
@@ -44,21 +44,21 @@ class Share:
         return layers + (ledger.output_reads if self.output else 0)
 
 
-def shares(layout: Layout) -> list[Share]:
+def computing(layout: Layout) -> list[Stage]:
     """Who computes what, in the order of the layers."""
     n_layer, server = layout.ledger.n_layer, layout.server
     found = []
     if layout.cpu_layers or layout.on_cpu:
-        found.append(Share(server.host, server.ram, 0, layout.cpu_layers, layout.output_on_cpu))
+        found.append(Stage(server.host, server.ram, 0, layout.cpu_layers, layout.output_on_cpu))
     found += [
-        Share(device.host, device, first, min(end, n_layer), end > n_layer) for device, first, end in layout.segments
+        Stage(device.host, device, first, min(end, n_layer), end > n_layer) for device, first, end in layout.segments
     ]
     return found
 
 
 def unknown_bandwidth(layout: Layout) -> str | None:
     """A sentence that names the devices whose bandwidth would be needed, or None."""
-    missing = [share.label for share in shares(layout) if not (share.device and share.device.bandwidth)]
+    missing = [stage.label for stage in computing(layout) if not (stage.device and stage.device.bandwidth)]
     return bandwidth_missing(*missing) if missing else None
 
 
@@ -70,22 +70,22 @@ def bandwidth_missing(*labels: str) -> str:
 def reading_seconds(layout: Layout, tokens: int = 1) -> float:
     """Seconds in which all devices, one after the other, read what a batch needs; every bandwidth must be known."""
     return sum(
-        share.read_bytes(layout.ledger, tokens) / share.device.bandwidth
-        for share in shares(layout)
-        if share.device and share.device.bandwidth
+        stage.read_bytes(layout.ledger, tokens) / stage.device.bandwidth
+        for stage in computing(layout)
+        if stage.device and stage.device.bandwidth
     )
 
 
 def network_seconds(layout: Layout, tokens: int = 1) -> float:
     """Seconds that a batch is under way between the machines; from one GPU of a worker to the next it stays there."""
     shape = layout.ledger.shape
-    hosts = [layout.server.host, *(share.host for share in shares(layout)), layout.server.host]
+    hosts = [layout.server.host, *(stage.host for stage in computing(layout)), layout.server.host]
     seconds = 0.0
-    for before, share, after in zip(hosts, shares(layout), hosts[2:]):
-        if share.device and share.host != layout.server.host:
-            there = shape.n_embd if before != share.host else 0
-            back = shape.n_embd if after != share.host else 0
-            seconds += hop_seconds(share.device, there, shape.n_vocab if share.output else back, tokens)
+    for before, stage, after in zip(hosts, computing(layout), hosts[2:]):
+        if stage.device and stage.host != layout.server.host:
+            there = shape.n_embd if before != stage.host else 0
+            back = shape.n_embd if after != stage.host else 0
+            seconds += hop_seconds(stage.device, there, shape.n_vocab if stage.output else back, tokens)
     return seconds
 
 

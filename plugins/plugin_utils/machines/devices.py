@@ -111,17 +111,20 @@ def rpc_devices(workers: Sequence[Machine], allow_cpu: bool) -> list[Device]:
     return [device for worker in workers for device in worker.holders(allow_cpu) if device.usable_bytes]
 
 
+def without_gpu(machine: Machine) -> Refusal:
+    """The entry of a machine whose CPU would be all that it has."""
+    return refusal(
+        machine.host, None, "no_gpu", f"{machine.host} has no usable GPU: set relay_allow_cpu to use its CPU"
+    )
+
+
 def rpc_refusals(workers: Sequence[Machine], allow_cpu: bool) -> list[Refusal]:
     """Why rpc_devices() has nothing of some machines and devices."""
     refused: list[Refusal] = []
     for worker in workers:
         holders = worker.holders(allow_cpu)
         if not holders:
-            refused.append(
-                refusal(
-                    worker.host, None, "no_gpu", f"{worker.host} has no usable GPU: set relay_allow_cpu to use its CPU"
-                )
-            )
+            refused.append(without_gpu(worker))
         refused += [
             refusal(
                 device.host,

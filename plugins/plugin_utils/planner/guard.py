@@ -16,7 +16,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.machines.nodes import m
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import Chosen, Planner, completed
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import UNREADABLE, deciding_gpus
 from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
-from ansible_collections.relay.pool.plugins.plugin_utils.units import MIB, mib
+from ansible_collections.relay.pool.plugins.plugin_utils.units import mib, mib_free
 
 
 class Shortfalls(NamedTuple):
@@ -92,8 +92,7 @@ def _allocated(stage: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _short(device: Device, need: int, whose: str, node: Mapping[str, Any]) -> str:
-    # Rounded down, so that what is too little never reads as enough.
-    free = mib(device.capacity_bytes // MIB * MIB)
+    free = mib_free(device.capacity_bytes)
     return f"{device.label} needs {mib(need)} for {whose}, and {free} are free now{_holder(device, node)}."
 
 
@@ -126,6 +125,7 @@ def without_draft(request: Request, why: str) -> dict[str, Any]:
         chosen = planner.restored(without)
     except UNREADABLE:
         raise PoolError(
-            f"the draft has no room any more ({why}), and there is no such plan without it: run deploy.yml again"
+            f"the draft has no room any more ({why}), and the plan that was applied cannot be read without it: "
+            "run deploy.yml again"
         ) from None
     return completed(request, planner, Chosen(chosen.layout, Verdict("no_room", why)))

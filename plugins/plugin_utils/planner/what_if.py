@@ -92,7 +92,9 @@ def what_if(nodes: Mapping[str, Any], host: str, workers: Sequence[str], changes
                     "machine into relay_host"
                 )
             if len(entry) > 1:
-                raise PoolError(f"{where} is absent and has {', '.join(sorted(set(entry) - {'state'}))}: {WAY_OUT}")
+                raise PoolError(
+                    f"{where}.state is absent, but it also has {', '.join(sorted(set(entry) - {'state'}))}: {WAY_OUT}"
+                )
             order.remove(name)
             changed.pop(name, None)
             continue
@@ -151,7 +153,8 @@ def _gpus(where: str, gpus: list[Any], change: Any) -> list[Any]:
         key = "uuid" if "uuid" in entry else "device"
         if keys != {key}:
             raise PoolError(
-                f"{where} is absent and has {', '.join(sorted(keys)) or 'no more'}: say device or uuid alone"
+                f"{where}.state is absent with {', '.join(sorted(keys)) or 'nothing else'}: "
+                "name the GPU by device or uuid alone"
             )
         left = [gpu for gpu in gpus if gpu.get(key) != entry[key]]
         if len(left) == len(gpus):

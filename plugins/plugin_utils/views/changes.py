@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from typing import Any, Iterator, Mapping
 
-from ansible_collections.relay.pool.plugins.plugin_utils.units import MIB
+from ansible_collections.relay.pool.plugins.plugin_utils.units import mib_free
 
 Plan = Mapping[str, Any]
 
@@ -130,9 +130,9 @@ def _machines(plan: Plan) -> str:
 
 
 def _left(plan: Plan) -> str:
-    """What the devices that hold layers have left; rounded down, so that nothing looks roomier than it is."""
+    """What the devices that hold layers have left."""
     left = [stage["memory"]["left_bytes"] for stage in plan["stages"] if stage["n_layers"] or stage["has_output"]]
-    return "unknown" if None in left else f"{sum(left) // MIB:,} MiB".replace(",", " ")
+    return "unknown" if None in left else mib_free(sum(left))
 
 
 def _rate(plan: Plan, name: str) -> str:

@@ -207,5 +207,5 @@ def test_the_plan_without_a_draft_that_has_no_room_any_more():
     assert [stage["n_layers"] for stage in again["stages"]] == [stage["n_layers"] for stage in plan["stages"]]
     assert "no draft (no_room): a CUDA0 has 1 MiB" in result["warnings"]
     assert "draft" in result["diff"]["before"]
-    with pytest.raises(AnsibleActionFail, match=r"there is no such plan without it: run deploy\.yml again\.$"):
+    with pytest.raises(AnsibleActionFail, match=r"applied cannot be read without it: run deploy\.yml again\.$"):
         run({**args, "draft_dropped": "a CUDA0 has 1 MiB"})

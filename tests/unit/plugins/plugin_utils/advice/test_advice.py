@@ -9,6 +9,7 @@ import dataclasses
 
 import pytest
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import Planner, make_plan
+from ansible_collections.relay.pool.plugins.plugin_utils.units import mib
 
 GB = 10**9
 
@@ -103,8 +104,8 @@ def test_a_device_that_is_left_almost_empty(ask, world):
     stage = next(s for s in plan["stages"] if s["host"] == "b")
     left = stage["memory"]["left_bytes"] // 2**20
     assert line(plan, "stay free") == (
-        f"b CUDA0 holds {stage['n_layers']} of 10 layers, and {left} of its 60000 MiB stay free: a longer context or a "
-        "larger quantisation would use them"
+        f"b CUDA0 holds {stage['n_layers']} of 10 layers, and {mib(left * 2**20)} of its 60 000 MiB stay free: a "
+        "longer context or a larger quantisation would use them"
     )
     assert line(make_plan(ask([1300], [1300])), "stay free") is None
     assert line(make_plan(ask([60000])), "stay free") is None

@@ -35,7 +35,7 @@ def test_many_of_one_kind_are_one_line():
 
 
 def test_numbers_do_not_make_kinds():
-    tail = " is left out: a token would not be faster with it (it reads at {} GB/s, and the way takes {} ms)"
+    tail = " is left out: a token would take as long or longer with it (it reads at {} GB/s, and the way takes {} ms)"
     entries = [entry(f"w{n}", "CUDA0", "slower", tail.format(n * 1234, n / 7)) for n in range(5)]
     assert refused_lines(entries)[0].endswith("(and likewise 4 more: w1 CUDA0; w2 CUDA0; w3 CUDA0; w4 CUDA0)")
     entries[4]["reason"] = "no_room"
