@@ -80,7 +80,9 @@ class Layout:
         return bool(self.rpc_devices)
 
 
-def _memory(device: Device | None, weights: int, kv: int, recurrent: int, compute: int, draft: int) -> dict[str, Any]:
+def _memory(
+    device: Device | None, weights: int = 0, kv: int = 0, recurrent: int = 0, compute: int = 0, draft: int = 0
+) -> dict[str, Any]:
     reserve = device.reserve_bytes if device else 0
     total = weights + kv + recurrent + compute + draft + reserve
     return {
@@ -96,85 +98,79 @@ def _memory(device: Device | None, weights: int, kv: int, recurrent: int, comput
     }
 
 
+def _stage(
+    host: str, device: str, layers: tuple[int, int], has_output: bool, memory: dict[str, Any], n_rpc: int | None = None
+) -> dict[str, Any]:
+    """A stage of the plan; layers: first and the one after the last. n_rpc: its number among the RPC devices."""
+    return {
+        "host": host,
+        "device": device,
+        "transport": "local" if n_rpc is None else "rpc",
+        "endpoint": None,
+        "rpc_device": None if n_rpc is None else f"RPC{n_rpc}",
+        "first_layer": layers[0],
+        "n_layers": layers[1] - layers[0],
+        "has_output": has_output,
+        "memory": memory,
+    }
+
+
 def stages(layout: Layout, rpc_port: int = 50052) -> list[dict[str, Any]]:
     """The plan's stages in llama.cpp's order; the server's CPU always comes first, it holds the token embedding."""
-    ledger, server, draft = layout.ledger, layout.server, layout.draft
-    n_cpu = layout.cpu_layers
-    weights = ledger.input + ledger.layer_weights(0, n_cpu, False) + (ledger.per_device if n_cpu else 0)
-    if layout.output_on_cpu:
-        weights += ledger.output_weights(False, on_cpu=True)
-    result = [
-        {
-            "host": server.host,
-            "device": "CPU",
-            "transport": "local",
-            "endpoint": None,
-            "rpc_device": None,
-            "first_layer": 0,
-            "n_layers": n_cpu,
-            "has_output": layout.output_on_cpu,
-            "memory": _memory(
-                server.ram,
-                weights,
-                sum(ledger.kv[:n_cpu]),
-                sum(ledger.recurrent[:n_cpu]),
-                ledger.host_bytes(layers=n_cpu > 0, pipelined=layout.pipelined, output=layout.output_on_cpu),
-                draft.ram.total if draft else 0,
-            ),
-        }
-    ]
-    in_ram = result[0]["memory"]["total_bytes"] - result[0]["memory"]["reserve_bytes"]
-    n_rpc = 0
+    cpu = _cpu_stage(layout)
+    in_ram = cpu["memory"]["total_bytes"] - cpu["memory"]["reserve_bytes"]
+    found, n_rpc = [cpu], 0
     for device, first, end in layout.segments:
-        remote = device.host != server.host
+        remote = device.host != layout.server.host
         if device.shared and not remote:
             device = replace(device, capacity_bytes=max(device.capacity_bytes - in_ram, 0))
-        last = min(end, ledger.n_layer)
-        output = end > ledger.n_layer
-        padded = not device.is_cpu
-        charged = draft.gpu.total if draft and not remote and draft.device == device.name else 0
-        result.append(
-            {
-                "host": device.host,
-                "device": device.name,
-                "transport": "rpc" if remote else "local",
-                "endpoint": f"{device.address}:{rpc_port}" if remote else None,
-                "rpc_device": f"RPC{n_rpc}" if remote else None,
-                "first_layer": first,
-                "n_layers": last - first,
-                "has_output": output,
-                "memory": _memory(
-                    device,
-                    ledger.layer_weights(first, last, padded)
-                    + (ledger.output_weights(padded) if output else 0)
-                    + ledger.per_device,
-                    sum(ledger.kv[first:last]),
-                    sum(ledger.recurrent[first:last]),
-                    ledger.device_bytes(first == 0, layout.pipelined, output, (first, last), padded),
-                    charged,
-                ),
-            }
-        )
-        n_rpc += remote
-    return result + _draft_stage(layout)
+        stage = _device_stage(layout, device, first, end, n_rpc if remote else None)
+        if remote:
+            stage["endpoint"] = f"{device.address}:{rpc_port}"
+            n_rpc += 1
+        found.append(stage)
+    return found + _draft_stage(layout)
+
+
+def _cpu_stage(layout: Layout) -> dict[str, Any]:
+    ledger, n_cpu, output = layout.ledger, layout.cpu_layers, layout.output_on_cpu
+    weights = ledger.input + ledger.layer_weights(0, n_cpu, False) + (ledger.per_device if n_cpu else 0)
+    if output:
+        weights += ledger.output_weights(False, on_cpu=True)
+    memory = _memory(
+        layout.server.ram,
+        weights,
+        sum(ledger.kv[:n_cpu]),
+        sum(ledger.recurrent[:n_cpu]),
+        ledger.host_bytes(layers=n_cpu > 0, pipelined=layout.pipelined, output=output),
+        layout.draft.ram.total if layout.draft else 0,
+    )
+    return _stage(layout.server.host, "CPU", (0, n_cpu), output, memory)
+
+
+def _device_stage(layout: Layout, device: Device, first: int, end: int, n_rpc: int | None) -> dict[str, Any]:
+    ledger, draft = layout.ledger, layout.draft
+    last, output, padded = min(end, ledger.n_layer), end > ledger.n_layer, not device.is_cpu
+    weights = ledger.layer_weights(first, last, padded) + ledger.per_device
+    memory = _memory(
+        device,
+        weights + (ledger.output_weights(padded) if output else 0),
+        sum(ledger.kv[first:last]),
+        sum(ledger.recurrent[first:last]),
+        ledger.device_bytes(first == 0, layout.pipelined, output, (first, last), padded),
+        draft.gpu.total if draft and n_rpc is None and draft.device == device.name else 0,
+    )
+    return _stage(device.host, device.name, (first, last), output, memory, n_rpc)
 
 
 def _draft_stage(layout: Layout) -> list[dict[str, Any]]:
     """A stage without layers when the draft has a GPU of the server for itself."""
-    draft = layout.draft
+    draft, n_layer = layout.draft, layout.ledger.n_layer
+    if not draft or not draft.gpu.total:
+        return []
     holders = {device.name for device in layout.devices if device.host == layout.server.host}
     return [
-        {
-            "host": device.host,
-            "device": device.name,
-            "transport": "local",
-            "endpoint": None,
-            "rpc_device": None,
-            "first_layer": layout.ledger.n_layer,
-            "n_layers": 0,
-            "has_output": False,
-            "memory": _memory(device, 0, 0, 0, 0, draft.gpu.total),
-        }
+        _stage(device.host, device.name, (n_layer, n_layer), False, _memory(device, draft=draft.gpu.total))
         for device in layout.server.gpus
-        if draft and draft.gpu.total and device.name == draft.device and device.name not in holders
+        if device.name == draft.device and device.name not in holders
     ]

@@ -63,22 +63,17 @@ def check_members(
     for name in names:
         if name in absent:
             continue
-        twin = known.twin(nodes[name])
-        if twin:
-            problem = ("duplicate_machine", f"{twin[0]} and {name} are one machine ({twin[1]}): list it once")
-        elif name != host:
-            problem = (
-                _rpc_problem(name, nodes[name], rpc_port)
-                or _reason("other_build", build_problem(name, nodes[name], host, llama))
-                or _reason("other_pool", sharing_problem(name, nodes[name], members))
-            )
+        node = nodes[name]
+        problem = known.twin_problem(name, node)
+        if name == host:
+            problem = problem or _port_problem(name, node, server[0], server[1], "relay_host_port")
         else:
-            problem = _port_problem(name, nodes[name], server[0], server[1], "relay_host_port") or _reason(
-                "other_pool", sharing_problem(name, nodes[name], members)
-            )
+            problem = problem or _rpc_problem(name, node, rpc_port)
+            problem = problem or _reason("other_build", build_problem(name, node, host, llama))
+        problem = problem or _reason("other_pool", sharing_problem(name, node, members))
         if problem is None:
             usable.append(name)
-            known.add(name, nodes[name])
+            known.add(name, node)
         elif name == host or not allow_partial:
             raise PoolError(problem[1])
         else:
@@ -110,11 +105,14 @@ class _Known:
             self._places.setdefault(mark, len(self._names))
         self._names.append(name)
 
-    def twin(self, node: Mapping[str, Any]) -> tuple[str, str] | None:
-        """(the first known machine that this one is, what both share)."""
+    def twin_problem(self, name: str, node: Mapping[str, Any]) -> tuple[str, str] | None:
+        """(reason, sentence) when this is a machine that is known already, the first of several."""
         # Of several marks that it shares with one machine the first.
         found = min((mark for mark in _marks(node) if mark in self._places), key=self._places.__getitem__, default=None)
-        return found and (self._names[self._places[found]], "{} {}".format(*found))
+        if found is None:
+            return None
+        twin = self._names[self._places[found]]
+        return "duplicate_machine", f"{twin} and {name} are one machine ({' '.join(found)}): list it once"
 
 
 def _marks(node: Mapping[str, Any]) -> list[tuple[str, Any]]:
