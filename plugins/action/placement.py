@@ -11,12 +11,11 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
-from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
+from ansible_collections.relay.pool.plugins.plugin_utils.errors import UNREADABLE, PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.kv import CACHE_TYPES
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.guard import without_draft
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import make_plan
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.saved import WAY_OUT, read_plan, saved_plan
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import UNREADABLE
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.what_if import filled_up, what_if
 from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.views.changes import (

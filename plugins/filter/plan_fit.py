@@ -66,9 +66,8 @@ _value:
 """
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
+from ansible_collections.relay.pool.plugins.plugin_utils.errors import UNREADABLE, PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.output_rows import output_rows
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import UNREADABLE
 from ansible_collections.relay.pool.plugins.plugin_utils.server.fit import check_result, judge
 
 

@@ -44,7 +44,7 @@ _value:
 """
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import UNREADABLE
+from ansible_collections.relay.pool.plugins.plugin_utils.errors import UNREADABLE
 from ansible_collections.relay.pool.plugins.plugin_utils.server.fit import draft_args, target_args
 
 

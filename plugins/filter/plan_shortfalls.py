@@ -54,8 +54,8 @@ _value:
 """
 
 from ansible.errors import AnsibleFilterError
+from ansible_collections.relay.pool.plugins.plugin_utils.errors import UNREADABLE
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.guard import shortfalls
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import UNREADABLE
 
 
 def plan_shortfalls(plan, nodes):

@@ -359,8 +359,8 @@ plan:
         - Every machine and device that is not used, each with C(host), C(device), C(reason) and C(message).
         - C(device) is null if the whole machine is meant, or a GPU that has no name in llama.cpp. The CPU of a machine
           with a usable GPU never holds layers, and is not named.
-        - Of a device that could be used, C(reason) is V(not_needed) if the whole model fits elsewhere, V(slower) if no
-          token would be faster with it, V(no_room) if no layer fits what is free beside the reserve, and
+        - Of a device that could be used, C(reason) is V(not_needed) if the whole model fits elsewhere, V(slower) if a
+          token would take as long or longer with it, V(no_room) if no layer fits what is free beside the reserve, and
           V(too_many_devices) if the plan has as many others as llama.cpp takes.
         - Of a GPU that cannot be used it is V(not_placeable), V(unknown_memory), V(no_device) without a name in
           llama.cpp, V(no_backend) if the build on its machine has no back end for it, V(same_name) or

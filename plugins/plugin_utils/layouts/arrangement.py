@@ -38,7 +38,7 @@ class Problem:
     """
 
     server: Machine
-    remote: Sequence[Device]
+    rpc: Sequence[Device]
     draft: DraftCharge | None = None
     allow_cpu: bool = False
     few_devices: bool = False
@@ -92,7 +92,7 @@ class Arrangement:
         if problem.allow_cpu:
             for slots, n_items, _output in self._host_cpu_first(problem):
                 segments = search.reach(slots, n_items, self.limit + 1, first_required=True) or ()
-                found.update(problem.remote[segment.slot - 1] for segment in segments if segment.slot)
+                found.update(problem.rpc[segment.slot - 1] for segment in segments if segment.slot)
         return found
 
     def on_cpu(self, server: Machine, draft: DraftCharge | None = None) -> Layout | None:
@@ -111,14 +111,14 @@ class Arrangement:
         if not self._server_ram_fits(problem, False):
             return None
         n_items, best = self.costs.n_items, None
-        elsewhere = () if problem.host_layers or (server.gpus and not problem.output_anywhere) else problem.remote
+        elsewhere = () if problem.host_layers or (server.gpus and not problem.output_anywhere) else problem.rpc
         for device, remote in [(device, True) for device in elsewhere] + [(device, False) for device in server.gpus]:
             room = self._room(device, remote, False, draft)
             need = self.costs.needs(not device.is_cpu, False).size(0, n_items)
             if need > room:
                 continue
             costs = self.costs
-            time = costs.hop(device) + costs.remote_times(device)[-1] if remote else costs.times(device)[-1]
+            time = costs.hop(device) + costs.rpc_times(device)[-1] if remote else costs.times(device)[-1]
             full = (need + device.capacity_bytes - room) * PARTS_PER_MILLION // device.capacity_bytes
             if best is None or (time, 1, full) < best.key:
                 best = Layout(server, self.ledger, 0, ((device, 0, n_items),), False, draft, (time, 1, full))
@@ -128,7 +128,7 @@ class Arrangement:
         server = problem.server
         if problem.host_layers and not server.gpus:
             return None
-        if len(problem.remote) + len(server.gpus) < 2 or not self._server_ram_fits(problem, True):
+        if len(problem.rpc) + len(server.gpus) < 2 or not self._server_ram_fits(problem, True):
             return None
         devices, slots = self._pipeline(problem)
         found = search.search(slots, self.costs.n_items, self.limit, few_devices=problem.few_devices)
@@ -147,7 +147,7 @@ class Arrangement:
                 times = self.costs.times(server.ram)
                 time, count, full = found.key
                 key = (time + (times[-1] - times[-2] if output else 0), count, full)
-                placed = _placed([server.ram, *problem.remote], others)
+                placed = _placed([server.ram, *problem.rpc], others)
                 layouts.append(Layout(server, self.ledger, cpu.end, placed, False, problem.draft, key, output))
         return min(layouts, key=lambda layout: layout.key, default=None)
 
@@ -160,18 +160,18 @@ class Arrangement:
             last -= 2
         elif local and not problem.output_anywhere:
             last -= 1
-        slots = [self._slot(device, True, True, problem.draft, last) for device in problem.remote]
+        slots = [self._slot(device, True, True, problem.draft, last) for device in problem.rpc]
         slots += [self._slot(device, False, True, problem.draft, self.costs.n_items) for device in local]
-        return [*problem.remote, *local], slots
+        return [*problem.rpc, *local], slots
 
     def _host_cpu_first(self, problem: Problem) -> Iterator[tuple[list[Slot], int, bool]]:
         """(slots, items, whether the CPU has the output) with the first layers on the CPU of a server without a GPU."""
         server = problem.server
-        if server.gpus or server.ram is None or not problem.remote:
+        if server.gpus or server.ram is None or not problem.rpc:
             return
         for output in self._host_output:
             n_items = self.costs.n_items - output
-            slots = [self._slot(device, True, False, problem.draft, n_items) for device in problem.remote]
+            slots = [self._slot(device, True, False, problem.draft, n_items) for device in problem.rpc]
             yield [self._host_cpu_slot(server.ram, problem.draft, output), *slots], n_items, output
 
     def _slot(self, device: Device, remote: bool, pipelined: bool, draft: DraftCharge | None, last: int) -> Slot:
@@ -181,7 +181,7 @@ class Arrangement:
             room=room,
             taken=device.capacity_bytes - room,
             capacity=max(device.capacity_bytes, 1),
-            time=costs.remote_times(device) if remote else costs.times(device),
+            time=costs.rpc_times(device) if remote else costs.times(device),
             hop=costs.hop(device) if remote else 0,
             near_hop=costs.near_hop(device) if remote else 0,
             machine=device.host,

@@ -46,11 +46,11 @@ class _Offer(NamedTuple):
 
 
 def candidates(
-    arrangement: Arrangement, devices: Sequence[Device], few: int = FEW, remote_output: bool = False
+    arrangement: Arrangement, devices: Sequence[Device], few: int = FEW, rpc_output: bool = False
 ) -> list[Device]:
     """The devices that a search should look at, in their order; all of them if they are few.
 
-    remote_output: one of them may have the output, and then the way of its logits may weigh more than all else.
+    rpc_output: one of them may have the output, and then the way of its logits may weigh more than all else.
     """
     if len(devices) <= few:
         return list(devices)
@@ -69,7 +69,7 @@ def candidates(
         if device.usable_bytes
     ]
     chosen = _chosen(limit, offers)
-    if remote_output:
+    if rpc_output:
         for last in _last(offers, arrangement.ledger.output_weights(True)):
             chosen |= _chosen(limit, [offer for offer in offers if offer.index <= last.index])
             chosen.add(last.index)

@@ -102,7 +102,7 @@ class Costs:
             known = self._times[bandwidth] = list(accumulate(ticks, initial=0))
         return known
 
-    def remote_times(self, device: Device) -> list[int]:
+    def rpc_times(self, device: Device) -> list[int]:
         """The same on a device over RPC, from which the logits have to come back."""
         *layers, whole = self.times(device)
         return [*layers, whole + self.logits(device)]

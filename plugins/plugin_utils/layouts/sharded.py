@@ -18,30 +18,33 @@ def best_sharded(
     arrangement: Arrangement,
     pool: Pool,
     allow_cpu: bool,
-    charge: DraftCharge | None = None,
+    draft: DraftCharge | None = None,
     host_layers: bool = False,
     few: int = FEW,
 ) -> Layout | None:
-    """The best layout of the pool, or None; host_layers: the host must hold a layer, for a draft beside it."""
+    """The best layout of the pool, or None. The output leaves a host that has a GPU only where there is no other.
+
+    host_layers: the host must hold a layer, for a draft beside it. few: of so many devices of workers all are compared,
+    which is exact; of more, those that candidates() names.
+    """
     if _too_small(arrangement, pool, allow_cpu):
         return None
-
     for output_anywhere in (False, True) if pool.host.gpus else (False,):
         problem = Problem(
             pool.host,
             candidates(arrangement, pool.rpc, few, output_anywhere or not pool.host.gpus),
-            draft=charge,
+            draft=draft,
             allow_cpu=allow_cpu,
             host_layers=host_layers,
             output_anywhere=output_anywhere,
         )
         layout = arrangement.best(problem)
-        if layout is None and len(problem.remote) < len(pool.rpc):
+        if layout is None and len(problem.rpc) < len(pool.rpc):
             # Enough memory in all need not hold whole layers, and others then may.
-            others = arrangement.filled(replace(problem, remote=pool.rpc))
-            wanted = {*problem.remote, *others}
-            remote = [device for device in pool.rpc if device in wanted]
-            layout = arrangement.best(replace(problem, remote=remote)) if others else None
+            others = arrangement.filled(replace(problem, rpc=pool.rpc))
+            wanted = {*problem.rpc, *others}
+            rpc = [device for device in pool.rpc if device in wanted]
+            layout = arrangement.best(replace(problem, rpc=rpc)) if others else None
         if layout:
             return layout
     return None
@@ -59,7 +62,7 @@ def sharded_exists(arrangement: Arrangement, pool: Pool, allow_cpu: bool) -> boo
         return True
     if len(some) == len(pool.rpc):
         return False
-    if arrangement.filled(replace(problem, remote=pool.rpc)):
+    if arrangement.filled(replace(problem, rpc=pool.rpc)):
         return True
     return not arrangement.costs.nested and best_sharded(arrangement, pool, allow_cpu) is not None
 

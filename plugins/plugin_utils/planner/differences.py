@@ -28,7 +28,7 @@ MAX_CHARACTERS = 120
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """A phrase for everything that differs between two results of ``deciding_inputs``; empty when they are equal.
 
-    :raises: one of ``sticky.UNREADABLE`` where ``before`` comes from a file that was edited.
+    :raises: one of ``errors.UNREADABLE`` where ``before`` comes from a file that was edited.
     """
     found = [
         *_members(before, after),

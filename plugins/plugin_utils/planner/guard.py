@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any, Mapping, NamedTuple
 
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts.eligibility import Verdict
-from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
+from ansible_collections.relay.pool.plugins.plugin_utils.errors import UNREADABLE, PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Device, Machine
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.members import Refusal
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.nodes import machine
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import Chosen, Planner, completed
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import UNREADABLE, deciding_gpus
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import deciding_gpus
 from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.units import mib, mib_free
 

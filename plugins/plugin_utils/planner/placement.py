@@ -19,7 +19,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.drafts.charge import (
     no_room,
 )
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts.eligibility import Verdict, eligibility
-from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
+from ansible_collections.relay.pool.plugins.plugin_utils.errors import UNREADABLE, PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.arrangement import Arrangement
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.best import pool_replica
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.costs import nominal_bandwidth
@@ -37,7 +37,6 @@ from ansible_collections.relay.pool.plugins.plugin_utils.machines.pool import Po
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import Ledger, model_ledger
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.render import rendered
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import (
-    UNREADABLE,
     deciding_gpus,
     deciding_inputs,
     kept_plan,

@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 from typing import Any, Mapping, Sequence
 
-from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
+from ansible_collections.relay.pool.plugins.plugin_utils.errors import UNREADABLE, PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Machine
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.differences import differences
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import Planner, make_plan
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import SCHEMA, UNREADABLE, deciding_inputs
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import SCHEMA, deciding_inputs
 from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.units import mib
 from ansible_collections.relay.pool.plugins.plugin_utils.views.table import plan_table

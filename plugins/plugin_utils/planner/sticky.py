@@ -10,6 +10,7 @@ import json
 import math
 from typing import Any, Mapping, Sequence
 
+from ansible_collections.relay.pool.plugins.plugin_utils.errors import UNREADABLE
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Machine
 from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.server.dialect import Dialect
@@ -75,8 +76,6 @@ def deciding_inputs(
     }
 
 
-# What a plan file that was edited by hand, cut short or written by something else raises when it is read.
-UNREADABLE = (AttributeError, IndexError, KeyError, StopIteration, TypeError, ValueError)
 # Notes of the day on which the plan was made.
 NOTES = ("warnings", "advice")
 # These change while the pool runs.

@@ -21,7 +21,7 @@ def changes(before: Plan, after: Plan) -> list[str]:
     """A phrase for everything in which the placement of ``after`` is another one; empty when it is the same.
 
     Of a long list the first ones, and how many more there are. Notes and the memory of the day do not count.
-    May raise one of ``sticky.UNREADABLE`` for a ``before`` that was edited by hand.
+    May raise one of ``errors.UNREADABLE`` for a ``before`` that was edited by hand.
     """
     found = [
         *_moved("", _kind(before), _kind(after)),
