@@ -110,14 +110,13 @@ class Arrangement:
         server, draft = problem.server, problem.draft
         if not self._server_ram_fits(problem, False):
             return None
-        n_items, best = self.costs.n_items, None
+        costs, n_items, best = self.costs, self.costs.n_items, None
         elsewhere = () if problem.host_layers or (server.gpus and not problem.output_anywhere) else problem.rpc
         for device, remote in [(device, True) for device in elsewhere] + [(device, False) for device in server.gpus]:
             room = self._room(device, remote, False, draft)
-            need = self.costs.needs(not device.is_cpu, False).size(0, n_items)
+            need = costs.needs(not device.is_cpu, False).size(0, n_items)
             if need > room:
                 continue
-            costs = self.costs
             time = costs.hop(device) + costs.rpc_times(device)[-1] if remote else costs.times(device)[-1]
             full = (need + device.capacity_bytes - room) * PARTS_PER_MILLION // device.capacity_bytes
             if best is None or (time, 1, full) < best.key:

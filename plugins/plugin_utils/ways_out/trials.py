@@ -46,12 +46,12 @@ class Trials:
     def works(self, request: Request | None = None, pool: Pool | None = None) -> bool:
         """Whether there is a plan. Raises Exhausted."""
         request, pool = request or self.request, pool or self.pool
-        if not self.may_work(request, pool):
+        ledger = self.ledger(request)
+        if ledger is None or not may_fit(ledger, pool, request.allow_cpu):
             return False
         if self._made >= MOST:
             raise Exhausted
         self._made += 1
-        ledger = model_ledger(request.model, request.target_spec(False))
         nominal = nominal_bandwidth(pool.holders(request.allow_cpu))
         return layout_exists(Arrangement(ledger, nominal, overrides=self._overrides), pool, request.allow_cpu)
 

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, Iterator, Optional, Sequence
+from typing import Callable, Iterable, Iterator, Optional, Sequence
 
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Device, Machine, rpc_devices
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.nodes import GPU_RESERVE_BYTES
+from ansible_collections.relay.pool.plugins.plugin_utils.machines.pool import Pool
 from ansible_collections.relay.pool.plugins.plugin_utils.memory import kv
 from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.units import MIB, mib
@@ -104,7 +105,7 @@ def _reserve(trials: Trials) -> str | None:
     devices = [device for member in trials.pool.machines() for device in member.devices]
     most = max(device.reserve_bytes for device in devices)
 
-    def asked(steps: int) -> tuple[Request, Any]:
+    def asked(steps: int) -> tuple[Request, Pool]:
         reserve = max(most - steps * RESERVE_STEP_BYTES, 0)
         pool = _over(trials, [_kept_free(member, reserve) for member in trials.pool.machines()])
         return trials.changed(reserve_bytes=reserve), pool
@@ -150,20 +151,21 @@ def _file(trials: Trials, request: Request | None = None) -> str | None:
 # -- several settings at once ------------------------------------------------------------------------------------
 
 
-def _cache_and_context(trials: Trials) -> str | None:
+def _cache_and(trials: Trials, way: Callable[[Trials, Request], str | None]) -> str | None:
+    """The largest smaller cache with which the other way is one."""
     for name in _smaller_caches(trials.request):
-        text = _context(trials, _with_cache(trials, name))
+        text = way(trials, _with_cache(trials, name))
         if text:
             return f"set relay_kv_cache_type to {name} and {text}"
     return None
+
+
+def _cache_and_context(trials: Trials) -> str | None:
+    return _cache_and(trials, _context)
 
 
 def _cache_and_file(trials: Trials) -> str | None:
-    for name in _smaller_caches(trials.request):
-        text = _file(trials, _with_cache(trials, name))
-        if text:
-            return f"set relay_kv_cache_type to {name} and {text}"
-    return None
+    return _cache_and(trials, _file)
 
 
 def _all_three(trials: Trials) -> str | None:
@@ -205,7 +207,7 @@ def _more_memory(trials: Trials) -> str | None:
     most, found = _most_steps(trials), None
     for device in dict.fromkeys(candidates):
 
-        def asked(steps: int, device: Device = device) -> tuple[None, Any]:
+        def asked(steps: int, device: Device = device) -> tuple[None, Pool]:
             larger = [_enlarged(member, device, steps * STEP_BYTES) for member in trials.pool.machines()]
             return None, _over(trials, larger)
 
@@ -219,7 +221,7 @@ def _more_machines(trials: Trials) -> str | None:
     reserve = trials.request.reserve_bytes
     reserve = GPU_RESERVE_BYTES if reserve is None else reserve
 
-    def asked(steps: int) -> tuple[None, Any]:
+    def asked(steps: int) -> tuple[None, Pool]:
         gpu = Device("another machine", "CUDA0", reserve + steps * STEP_BYTES, reserve, address="another address")
         other = Machine(gpu.host, None, (gpu,), (gpu.name,), gpu.address, None)
         return None, _over(trials, [*trials.pool.machines(), other])
@@ -231,7 +233,7 @@ def _more_machines(trials: Trials) -> str | None:
 # -- pools that differ -------------------------------------------------------------------------------------------
 
 
-def _over(trials: Trials, machines: Any, allow_cpu: bool | None = None) -> Any:
+def _over(trials: Trials, machines: Iterable[Machine], allow_cpu: bool | None = None) -> Pool:
     """The pool of these machines, the host first."""
     host, *workers = machines
     cpus = trials.request.allow_cpu if allow_cpu is None else allow_cpu
