@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts.rounds import Rounds, draft_rounds, expected_tokens
-from ansible_collections.relay.pool.plugins.plugin_utils.layouts.hops import hop_seconds
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import Planner, make_plan
 from ansible_collections.relay.pool.plugins.plugin_utils.views import predicted
 from ansible_collections.relay.pool.plugins.plugin_utils.views.table import plan_table
@@ -196,27 +195,6 @@ def test_no_weights_is_no_rate(ask, pool, world):
 # -- with a draft ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("acceptance", "n_draft", "tokens"),
-    [
-        (0, 16, 1),
-        (0.5, 3, 1.875),
-        (0.7, 3, 2.533),
-        (0.8, 5, 3.68928),
-        (0.9, 5, 4.68559),
-        (1, 5, 6),
-        (0.7, 2**31, 10 / 3),
-    ],
-)
-def test_expected_tokens(acceptance, n_draft, tokens):
-    assert expected_tokens(acceptance, n_draft) == pytest.approx(tokens, rel=1e-4)
-    if n_draft < 100:
-        # the mean over how many tokens are accepted, and the one that the target adds
-        chances = [acceptance**n * (1 - acceptance if n < n_draft else 1) for n in range(n_draft + 1)]
-        assert sum(chances) == pytest.approx(1)
-        assert expected_tokens(acceptance, n_draft) == pytest.approx(sum(p * (n + 1) for n, p in enumerate(chances)))
-
-
 def drafted_round(plan, n_draft, **way):
     return (n_draft + 1) * DRAFT / (500 * GB) + reading(plan) + network(n_draft + 1, **way)
 
@@ -311,15 +289,6 @@ def test_a_gpu_for_the_draft_alone_counts_with_its_own_bandwidth(ask, pool, smal
     assert plan["stages"][-1]["n_layers"] == 0
     assert plan["predicted"]["tokens_per_second"]
     assert plan["predicted"]["draft_reason"] == UNKNOWN.format("a CUDA1")
-
-
-def test_a_hop_is_a_round_trip_and_its_values():
-    from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Device
-
-    near = Device("b", "CUDA0", 1, 0, rtt_seconds=0.001, speed_mbps=10_000)
-    assert hop_seconds(near, 1000) == pytest.approx(0.001 + 2 * 1000 * 32 / 1e10)
-    assert hop_seconds(near, 1000, 5000, tokens=3) == pytest.approx(0.001 + 3 * 6000 * 32 / 1e10)
-    assert hop_seconds(Device("b", "CUDA0", 1, 0), 1000) == pytest.approx(0.0005 + 2 * 1000 * 32 / 1e9)
 
 
 # -- a running pool ----------------------------------------------------------------------------------------------
