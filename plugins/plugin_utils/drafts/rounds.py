@@ -36,7 +36,7 @@ def expected_tokens(acceptance: float, n_draft: int) -> float:
 
 @dataclass(frozen=True)
 class Rounds:
-    """The rounds of a draft model on one GPU of the server."""
+    """The rounds of a draft model on one GPU of the server; bandwidth: its bytes per second."""
 
     layout: Layout
     ledger: Ledger

@@ -42,9 +42,10 @@ class Sizes(Protocol):
 class Slot:
     """A device as the search sees it.
 
-    room: bytes for what needs counts; taken: of capacity, what is used beside that. time: prefix sums over the items.
-    hop: time that its use adds; near_hop: the same when the device before it is on the same machine. last: items that
-    are placed at most when it is filled. first_only: it holds the first items or none.
+    room: bytes for what needs counts. taken: of capacity, bytes that are used beside that. Times are integers, all of
+    one unit: time: prefix sums over the items. hop: what its use adds. near_hop: the same when the device before it is
+    on the same machine. last: items that are placed at most when it is filled. first_only: it holds the first items or
+    none.
     """
 
     needs: Sizes

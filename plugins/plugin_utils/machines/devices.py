@@ -19,6 +19,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.units import mib
 class Device:
     """Memory that may hold layers. capacity is what is free plus what the pool's own units hold now.
 
+    bandwidth: bytes per second of its memory, None if it is unknown. overridden: the user states what is free.
     shared: a GPU whose memory is the machine's RAM, so that what llama.cpp keeps in RAM is taken from it too.
     visible_devices: the value of the back end's variable under which llama.cpp knows the GPU by this name.
     rtt_seconds, speed_mbps: the link from the machine that would serve; None if it was not measured.

@@ -71,9 +71,9 @@ def shortfalls(plan: Mapping[str, Any], nodes: Mapping[str, Mapping[str, Any]]) 
             if stage["device"] != "CPU":
                 found.target.append(f"{member.gone(stage['device'])}.")
             continue
-        other = _other(plan, stage, device)
-        if other:
-            found.target.append(other)
+        changed = _changed(plan, stage, device)
+        if changed:
+            found.target.append(changed)
             continue
         if device.shared and stage["transport"] == "local":
             # A GPU whose memory is RAM has what llama.cpp leaves of it.
@@ -108,7 +108,7 @@ def _holder(device: Device, node: Mapping[str, Any]) -> str:
     return f" (pid {process['pid']}{' ' if name else ''}{name} holds {mib(process['memory_bytes'])})"
 
 
-def _other(plan: Mapping[str, Any], stage: Mapping[str, Any], device: Device) -> str | None:
+def _changed(plan: Mapping[str, Any], stage: Mapping[str, Any], device: Device) -> str | None:
     """A sentence when another GPU has the name now."""
     for entry in (plan.get("inputs") or {}).get("devices") or []:
         known = (entry["host"], entry["device"]) == (stage["host"], stage["device"]) and entry.get("uuid")

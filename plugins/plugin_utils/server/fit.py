@@ -89,7 +89,7 @@ def judge(
         if fit is None:
             continue
         path = plan["model"]["path"] if name == "target" else plan["draft"]["path"]
-        problem = fit["error"] or _stranger(plan, name, fit["devices"])
+        problem = fit["error"] or _other_devices(plan, name, fit["devices"])
         if problem:
             unchecked.append(
                 f"The bytes of {path} were not compared with those that the installed llama.cpp measures: {problem}."
@@ -163,7 +163,7 @@ def _parts(
     return parts
 
 
-def _stranger(plan: Mapping[str, Any], model: str, devices: Measured) -> str | None:
+def _other_devices(plan: Mapping[str, Any], model: str, devices: Measured) -> str | None:
     """Why what was measured is not of the plan's devices, or None."""
     if model == "target":
         wanted = [name for name in plan["devices"] if name != "none"]
