@@ -22,7 +22,6 @@ from ansible_collections.relay.pool.plugins.plugin_utils.layouts.speed import ho
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.split import MAX_DEVICES
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Device, Machine
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import Ledger
-from ansible_collections.relay.pool.plugins.plugin_utils.units import MIB
 
 # Only proportions matter while no bandwidth is known; this is an ordinary desktop's RAM.
 NOMINAL_BANDWIDTH = 50_000_000_000
@@ -42,8 +41,7 @@ class Arrangement:
     def __init__(self, ledger: Ledger, nominal: int, limit: int = MAX_DEVICES, overrides: bool = True) -> None:
         """overrides: llama-server can be told to keep a tensor away from the device of its layer."""
         self.ledger, self.limit = ledger, limit
-        # What would stay behind is charged where the output is, so it has to be next to nothing.
-        self.overrides = overrides and ledger.output_beside < MIB
+        self.overrides = overrides and ledger.output_apart
         self._nominal = nominal
         self._needs: dict[tuple[bool, bool], Needs] = {}
         self._host: dict[bool, HostNeeds] = {}
