@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Mapping
 
+from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import Layout, stages
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.split import invert
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Device, Machine
@@ -37,6 +38,15 @@ def _machine(name: str) -> Machine:
 
 
 Prediction = dict[str, Bytes]
+
+
+def is_planned(gguf: Mapping[str, Any], run: Run) -> bool:
+    """Whether a plan may look so: some models' output cannot be kept apart from the last layers."""
+    try:
+        ledger = model_ledger(gguf, ContextSpec(ctx_size=run.ctx_size, parallel=run.slots))
+    except PoolError:
+        return True
+    return ledger.output_apart or not run.devices.keeps_output
 
 
 def predict(gguf: Mapping[str, Any], run: Run) -> Prediction:

@@ -227,7 +227,7 @@ class Brute:
                     need += ledger.output_weights(False, on_cpu=True)
                     if (
                         on_cpu < n_layer
-                        and ledger.output_beside < 1 << 20
+                        and ledger.output_apart
                         and need + (charge[1].total if charge else 0) <= ram.usable
                     ):
                         start += self.seconds(ledger, ram, n_layer, n_layer + 1)

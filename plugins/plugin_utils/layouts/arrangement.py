@@ -25,7 +25,6 @@ from ansible_collections.relay.pool.plugins.plugin_utils.layouts.search import P
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.split import MAX_DEVICES
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Device, Machine
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import Ledger
-from ansible_collections.relay.pool.plugins.plugin_utils.units import MIB
 
 
 @dataclass(frozen=True)
@@ -55,8 +54,7 @@ class Arrangement:
 
     def __init__(self, ledger: Ledger, nominal: int, limit: int = MAX_DEVICES, overrides: bool = True) -> None:
         self.ledger, self.costs, self.limit, self.overrides = ledger, Costs(ledger, nominal), limit, overrides
-        # What would stay behind is charged where the output is, so it has to be next to nothing.
-        self._host_output = (False, True) if overrides and ledger.output_beside < MIB else (False,)
+        self._host_output = (False, True) if overrides and ledger.output_apart else (False,)
 
     def best(self, problem: Problem) -> Layout | None:
         """The best layout, or None."""

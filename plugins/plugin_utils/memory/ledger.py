@@ -27,6 +27,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.memory.shape import (
     ModelShape,
     model_shape,
 )
+from ansible_collections.relay.pool.plugins.plugin_utils.units import MIB
 
 # Bits per weight of the types that an x86 CPU multiplies in an order of its own (ggml_repack_get_optimal_repack_type,
 # ggml-cpu/repack.cpp): Q2_K, MXFP4, and Q4_0, Q4_K and IQ4_NL. An ARM CPU reorders some more.
@@ -75,6 +76,11 @@ class Ledger:
     def n_layer(self) -> int:
         """Repeating layers, NextN layers included."""
         return self.shape.n_layer
+
+    @property
+    def output_apart(self) -> bool:
+        """Whether the output can be on the CPU without the last layers: what stays with them is next to nothing."""
+        return self.output_beside < MIB
 
     @property
     def reads(self) -> tuple[int, ...]:
