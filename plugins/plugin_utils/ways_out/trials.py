@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
+from bisect import bisect_left
 from typing import Any, Callable
 
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
@@ -105,10 +106,4 @@ def _largest(pool: Pool) -> Pool:
 
 def _first(holds: Callable[[int], bool], low: int, high: int) -> int:
     """The first value for which it holds; it is known to hold for high."""
-    while low < high:
-        middle = (low + high) // 2
-        if holds(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return high
+    return low + bisect_left(range(low, high), True, key=holds)
