@@ -13,8 +13,11 @@ version_added: 0.1.0
 description:
   - Decides which layers of a GGUF model go to which device of a pool, whether a draft model may be used, and writes the
     command lines of C(llama-server) and C(ggml-rpc-server) for it.
-  - A model that fits one machine becomes a replica there, the host first. Otherwise it is sharded. The host's CPU holds
-    the first layers if the host has no usable GPU, then come the RPC devices, then the host's own GPUs with the output.
+  - A model that fits the GPUs of one machine becomes a replica there, the host first. With O(allow_cpu) it may also be
+    one on a CPU, unless a token takes less time on GPUs of several machines. Otherwise it is sharded.
+  - Of a sharded model, the host's CPU holds the first layers if the host has no usable GPU, then come the RPC devices,
+    then the host's own GPUs with the output. Where the logits would be under way for longer than they take to compute,
+    the output stays on the CPU of a host without a GPU, too.
   - It runs on the controller, touches no machine and changes nothing, so use it with C(run_once=true).
   - Weights and KV cache are computed as llama.cpp allocates them; the compute buffers are an upper bound with flash
     attention.

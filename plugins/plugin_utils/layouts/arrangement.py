@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from itertools import accumulate
-from typing import Iterator, Sequence
+from typing import Iterable, Iterator, NamedTuple, Sequence
 
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts import search
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import DraftCharge, Layout, stages
@@ -23,22 +23,37 @@ from ansible_collections.relay.pool.plugins.plugin_utils.layouts.split import MA
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Device, Machine
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import Ledger
 
-# Only proportions matter while no bandwidth is known; this is an ordinary desktop's RAM.
-NOMINAL_BANDWIDTH = 50_000_000_000
+# Bytes per second of an ordinary graphics card, and of an ordinary desktop's RAM.
+NOMINAL_GPU = 300_000_000_000
+NOMINAL_RAM = 50_000_000_000
 # Times are integers of this many per second, so that equal plans compare as equal.
 TICKS_PER_SECOND = 10**15
 
 
-def nominal_bandwidth(devices: Sequence[Device]) -> int:
-    """Bytes per second of a device whose bandwidth is unknown: the mean of the known ones."""
-    known = [device.bandwidth for device in devices if device.bandwidth]
-    return sum(known) // len(known) if known else NOMINAL_BANDWIDTH
+class Nominal(NamedTuple):
+    """Bytes per second of a GPU, and of RAM, whose bandwidth is unknown."""
+
+    gpu: int
+    ram: int
+
+
+def nominal_bandwidth(devices: Iterable[Device]) -> Nominal:
+    """The mean of the known ones of the same kind: RAM that counted as a GPU would attract layers by its size."""
+    known: dict[bool, list[int]] = {True: [], False: []}
+    for device in devices:
+        if device.bandwidth:
+            known[device.is_cpu].append(device.bandwidth)
+    gpu, ram = (
+        sum(values) // len(values) if values else default
+        for values, default in ((known[False], NOMINAL_GPU), (known[True], NOMINAL_RAM))
+    )
+    return Nominal(gpu, ram)
 
 
 class Arrangement:
     """Finds layouts of one ledger; what it has computed of a kind of device serves for all of them."""
 
-    def __init__(self, ledger: Ledger, nominal: int, limit: int = MAX_DEVICES, overrides: bool = True) -> None:
+    def __init__(self, ledger: Ledger, nominal: Nominal, limit: int = MAX_DEVICES, overrides: bool = True) -> None:
         """overrides: llama-server can be told to keep a tensor away from the device of its layer."""
         self.ledger, self.limit = ledger, limit
         self.overrides = overrides and ledger.output_apart
@@ -92,7 +107,7 @@ class Arrangement:
 
     def bandwidth(self, device: Device) -> int:
         """Bytes per second, also of a device where it is unknown."""
-        return device.bandwidth or self._nominal
+        return device.bandwidth or (self._nominal.ram if device.is_cpu else self._nominal.gpu)
 
     def times(self, device: Device) -> list[int]:
         """Ticks to read the first items of the model, by how many."""

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, relay.pool contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The whole model on one machine: on the fewest devices, and of equally few on the fastest."""
+"""The whole model on one machine: on GPUs, else on a CPU; on the fewest devices, and of equally few on the fastest."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ansible_collections.relay.pool.plugins.plugin_utils.layouts.arrangement imp
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import DraftCharge, Layout
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Device, Machine
 
-# Devices, and ticks of a token.
-Worth = Tuple[int, int]
+# Whether it is a CPU, devices, and ticks of a token.
+Worth = Tuple[bool, int, int]
 
 
 def replica_on(
@@ -48,7 +48,7 @@ def best_replica(arrangement: Arrangement, members: Iterable[Machine], allow_cpu
         seen.add(kind)
         layout = replica_on(arrangement, member, allow_cpu)
         if layout:
-            worth = ((max(len(layout.segments), 1), layout.key[0]), index)
+            worth = ((layout.on_cpu, max(len(layout.segments), 1), layout.key[0]), index)
             if reached is None or worth < reached:
                 best, reached = layout, worth
     return best
@@ -85,10 +85,11 @@ def _at_best(arrangement: Arrangement, member: Machine, allow_cpu: bool) -> Wort
     # Every part of the model is read once on one of the devices; rounding each part down takes a tick at most.
     spare = arrangement.n_items * len(devices)
     reads = sum(arrangement.reads)
+    on_cpu = not member.gpus
     alone = [device for device in devices if device.usable_bytes >= need]
     if alone:
         fastest = max(arrangement.bandwidth(device) for device in alone)
-        return 1, reads * TICKS_PER_SECOND // fastest - spare
+        return on_cpu, 1, reads * TICKS_PER_SECOND // fastest - spare
     need += 2 * arrangement.needs(padded, True).least if padded else 0
     count = size = 0
     for device in sorted(devices, key=lambda device: -device.usable_bytes):
@@ -98,10 +99,10 @@ def _at_best(arrangement: Arrangement, member: Machine, allow_cpu: bool) -> Wort
     if size < need:
         return None
     if not arrangement.read_once:
-        return count, reads * TICKS_PER_SECOND // max(map(arrangement.bandwidth, devices)) - spare
+        return on_cpu, count, reads * TICKS_PER_SECOND // max(map(arrangement.bandwidth, devices)) - spare
     time = 0
     for device in sorted(devices, key=arrangement.bandwidth, reverse=True):
         part = min(reads, device.usable_bytes)
         reads -= part
         time += part * TICKS_PER_SECOND // arrangement.bandwidth(device)
-    return count, time - spare
+    return on_cpu, count, time - spare

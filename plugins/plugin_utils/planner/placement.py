@@ -13,7 +13,11 @@ from ansible_collections.relay.pool.plugins.plugin_utils.advice.advice import ad
 from ansible_collections.relay.pool.plugins.plugin_utils.advice.better_host import better_host
 from ansible_collections.relay.pool.plugins.plugin_utils.advice.unused import unused
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
-from ansible_collections.relay.pool.plugins.plugin_utils.layouts.arrangement import Arrangement, nominal_bandwidth
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.arrangement import (
+    Arrangement,
+    Nominal,
+    nominal_bandwidth,
+)
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import DraftCharge, Layout, stages
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.replica import best_replica, replica_exists, replica_on
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.sharded import best_sharded, sharded_exists
@@ -116,7 +120,7 @@ class Planner:
             return None
 
     @cached_property
-    def _nominal(self) -> int:
+    def _nominal(self) -> Nominal:
         return nominal_bandwidth(self.pool.holders(self.request.allow_cpu))
 
     @cached_property
@@ -133,7 +137,7 @@ class Planner:
     def choose(self) -> Chosen:
         """The layout of the plan; raises when there is none."""
         layout = self._replica()
-        if layout:
+        if layout and not self._faster_split(layout):
             return self._replica_draft(layout)
         chosen = self._sharded()
         if chosen is None:
@@ -190,9 +194,19 @@ class Planner:
     # -- replica ---------------------------------------------------------------------------------------------
 
     def _replica(self) -> Layout | None:
-        """On the host, else on the best of the workers."""
-        layout = replica_on(self._plain, self.pool.host, self.request.allow_cpu)
-        return layout or best_replica(self._plain, self.pool.workers, self.request.allow_cpu)
+        """On the host, else on the best of the workers; on a CPU only where no machine's GPUs hold the model."""
+        host, workers = self.pool.host, self.pool.workers
+        layout = replica_on(self._plain, host, False)
+        if layout is None and self.request.allow_cpu and not host.gpus:
+            layout = best_replica(self._plain, workers, False) or replica_on(self._plain, host, True)
+        return layout or best_replica(self._plain, workers, self.request.allow_cpu)
+
+    def _faster_split(self, layout: Layout) -> bool:
+        """Whether a token takes less time on the GPUs of several machines than on the CPU of this one."""
+        if not layout.on_cpu or not any(member.gpus for member in self.pool.machines()):
+            return False
+        split = self._best_sharded(None)
+        return split is not None and split.key[0] < layout.key[0]
 
     def _replica_draft(self, layout: Layout) -> Chosen:
         if not self.verdict.enabled:
