@@ -113,6 +113,16 @@ def test_a_member_whose_facts_cannot_be_gathered(play):
     assert "of b is known nothing." in output
 
 
+def test_no_pool_goes_on_without_its_host(play):
+    """Also where a worker may be missing; what came after would end in an undefined variable."""
+    worked, output = play(GATHER, {"relay_overrides": {}}, relay_allow_partial=True, **TOO_MUCH)
+    assert not worked
+    assert "The facts of a could not be gathered" in output
+    assert "or make another machine relay_host, since the pool cannot do without a." in output
+    assert "set relay_allow_partial" not in output
+    assert "of b is known" not in output
+
+
 @pytest.mark.parametrize(
     ("limit", "missing"), [("a,c", "b of the pool is"), ("b", "a, c of the pool are"), ("!a", "a of the pool is")]
 )
