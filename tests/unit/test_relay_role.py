@@ -144,6 +144,27 @@ def test_what_hides_gpus_reaches_the_probes_and_a_difference_and_nothing_else_do
         )
 
 
+@pytest.mark.parametrize(("switch", "hidden"), [("no", "yes"), ("true", "no")])
+def test_a_switch_may_be_a_text_from_the_command_line(play, tmp_path, switch, hidden):
+    """Which is true as it stands, and no boolean, which a condition must be."""
+    options = {
+        "manage_service": "false",
+        "unit_dir": str(tmp_path),
+        "program": "/opt/x",
+        "stale": "no",
+        "uses_gpu": switch,
+    }
+    roles = [
+        {"role": f"relay.pool.{role}", "vars": {f"{role}_{name}": value for name, value in options.items()}}
+        for role in ("rpc_worker", "llama_host")
+    ]
+    roles[1]["vars"]["llama_host_config_dir"] = str(tmp_path)
+    worked, output = play([{"hosts": "b", "gather_facts": False, "roles": roles}])
+    assert worked, output
+    for unit in ("relay-rpc", "relay-llama"):
+        assert f"PrivateDevices={hidden}" in (tmp_path / f"{unit}.service").read_text().splitlines()
+
+
 @pytest.mark.parametrize("token", ["the secret", None])
 def test_a_difference_shows_no_token(play, tmp_path, token):
     environment = {"CUDA_VISIBLE_DEVICES": "1", **({"HF_TOKEN": token} if token else {})}
