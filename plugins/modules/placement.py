@@ -302,6 +302,37 @@ plan:
       returned: success
       type: list
       elements: dict
+      contains:
+        host:
+          description: Inventory name of the machine.
+          type: str
+        device:
+          description: llama.cpp's name of the device on that machine.
+          type: str
+        transport:
+          description: V(local) on the serving machine, V(rpc) on a worker.
+          type: str
+        endpoint:
+          description: Address and port of the worker. Null on the serving machine.
+          type: str
+        rpc_device:
+          description: Name of the device at the server, for example V(RPC0). Null on the serving machine.
+          type: str
+        first_layer:
+          description: Number of the first layer, from 0.
+          type: int
+        n_layers:
+          description: How many layers it holds.
+          type: int
+        has_output:
+          description: Whether it holds the output.
+          type: bool
+        memory:
+          description:
+            - What is allocated there, C(weights_bytes), C(kv_bytes), C(recurrent_bytes), C(compute_bytes) and
+              C(draft_bytes), and what is kept free, C(reserve_bytes); C(total_bytes) is their sum.
+            - C(free_bytes) is what the pool may use, C(left_bytes) what remains of it. Both are null where it is unknown.
+          type: dict
     rpc_backends:
       description: Endpoints of the workers that hold layers.
       returned: success
