@@ -331,7 +331,7 @@ plan:
           description:
             - What is allocated there, C(weights_bytes), C(kv_bytes), C(recurrent_bytes), C(compute_bytes) and
               C(draft_bytes), and what is kept free, C(reserve_bytes); C(total_bytes) is their sum.
-            - C(free_bytes) is what the pool may use, C(left_bytes) what remains of it. Both are null where it is unknown.
+            - C(free_bytes) is what the pool may use, C(left_bytes) what remains of it. Both are null if it is unknown.
           type: dict
     rpc_backends:
       description: Endpoints of the workers that hold layers.
