@@ -416,7 +416,7 @@ plan:
       description:
         - What could be better, each line only where it applies.
         - A worker that is reached over Wi-Fi or by a link that is slow among the others, logits that cross the network,
-          CPUs among GPUs, a device that is left almost empty, another machine that would be the better host, an RPC
+          CPUs among GPUs, a device that is left almost empty, another machine that would be the better host, a
           port that outgoing connections may take.
       returned: success
       type: list
