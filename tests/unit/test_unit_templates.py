@@ -91,3 +91,20 @@ def test_what_a_worker_on_the_cpu_may_have_is_what_was_free_and_room_for_the_pro
     known = {"relay_plan": {"stages": stages}, "inventory_hostname": "b", "__worker": {"devices": devices}}
     ram = environment.compile_expression(written.strip("{} "), undefined_to_none=False)(**known)
     assert environment.compile_expression(expression.strip("{} "))(**known, __ram=ram) == limit
+
+
+@pytest.mark.parametrize(
+    ("speeds", "retries"), [([10000, None], 200 + 2667), ([10000, 100], 200 + 26667), ([None, None], 200 + 2667)]
+)
+def test_a_model_has_the_time_that_its_weights_take_over_the_network(speeds, retries):
+    """A terabyte takes more than two hours over gigabit Ethernet."""
+    tasks = yaml.safe_load((ROOT / "playbooks" / "tasks" / "apply.yml").read_text())
+    (task,) = (task for task in tasks if task.get("retries") and "relay_ready_timeout" in str(task["retries"]))
+    parts = [("local", 5 * 10**12), ("rpc", 6 * 10**11), ("rpc", 4 * 10**11)]
+    stages = [{"transport": transport, "memory": {"weights_bytes": size}} for transport, size in parts]
+    plan = {"stages": stages, "workers": [{"link": {"speed_mbps": speed}} for speed in speeds]}
+    known = {"relay_plan": plan, "relay_ready_timeout": 600}
+    environment = jinja2.Environment()
+    for name in ("__transfer_bytes", "__slowest_mbps", "__transfer_seconds"):
+        known[name] = environment.compile_expression(task["vars"][name].strip("{} "))(**known)
+    assert environment.compile_expression(task["retries"].strip("{} "))(**known) == retries
