@@ -13,8 +13,11 @@ version_added: 0.1.0
 description:
   - Decides which layers of a GGUF model go to which device of a pool, whether a draft model may be used, and writes the
     command lines of C(llama-server) and C(ggml-rpc-server) for it.
-  - A model that fits one machine becomes a replica there, the host first. Otherwise it is sharded. The host's CPU holds
-    the first layers if the host has no usable GPU, then come the RPC devices, then the host's own GPUs with the output.
+  - A model that fits the GPUs of one machine becomes a replica there, the host first. With O(allow_cpu) it may also be
+    one on a CPU, unless a token takes less time on GPUs of several machines. Otherwise it is sharded.
+  - Of a sharded model, the host's CPU holds the first layers if the host has no usable GPU, then come the RPC devices,
+    then the host's own GPUs with the output. Where the logits would be under way for longer than they take to compute,
+    the output stays on the CPU of a host without a GPU, too.
   - It runs on the controller, touches no machine and changes nothing, so use it with C(run_once=true).
   - Weights and KV cache are computed as llama.cpp allocates them; the compute buffers are an upper bound with flash
     attention.
@@ -299,6 +302,37 @@ plan:
       returned: success
       type: list
       elements: dict
+      contains:
+        host:
+          description: Inventory name of the machine.
+          type: str
+        device:
+          description: llama.cpp's name of the device on that machine.
+          type: str
+        transport:
+          description: V(local) on the serving machine, V(rpc) on a worker.
+          type: str
+        endpoint:
+          description: Address and port of the worker. Null on the serving machine.
+          type: str
+        rpc_device:
+          description: Name of the device at the server, for example V(RPC0). Null on the serving machine.
+          type: str
+        first_layer:
+          description: Number of the first layer, from 0.
+          type: int
+        n_layers:
+          description: How many layers it holds.
+          type: int
+        has_output:
+          description: Whether it holds the output.
+          type: bool
+        memory:
+          description:
+            - What is allocated there, C(weights_bytes), C(kv_bytes), C(recurrent_bytes), C(compute_bytes) and
+              C(draft_bytes), and what is kept free, C(reserve_bytes); C(total_bytes) is their sum.
+            - C(free_bytes) is what the pool may use, C(left_bytes) what remains of it. Both are null if it is unknown.
+          type: dict
     rpc_backends:
       description: Endpoints of the workers that hold layers.
       returned: success
@@ -382,7 +416,7 @@ plan:
       description:
         - What could be better, each line only where it applies.
         - A worker that is reached over Wi-Fi or by a link that is slow among the others, logits that cross the network,
-          CPUs among GPUs, a device that is left almost empty, another machine that would be the better host, an RPC
+          CPUs among GPUs, a device that is left almost empty, another machine that would be the better host, a
           port that outgoing connections may take.
       returned: success
       type: list

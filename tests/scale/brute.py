@@ -8,6 +8,7 @@ Nothing here is shared with the planner but the ledger's numbers and what a hop 
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any, Iterator, NamedTuple
 
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.hops import hop_seconds
@@ -17,7 +18,8 @@ from ansible_collections.relay.pool.plugins.plugin_utils.memory.shape import mod
 from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 
 RAM_RESERVE, GPU_RESERVE = 256 << 20, 512 << 20
-DESKTOP = 50 * 10**9
+# Bytes per second where none of the kind is known.
+CARD, DESKTOP = 300 * 10**9, 50 * 10**9
 # Sums of floats that are equal but for their order are so when rounded to these.
 PICO = 10**12
 
@@ -73,8 +75,10 @@ class Brute:
                 usable = max(free - (RAM_RESERVE if reserve is None else reserve), 0)
                 self.ram[name] = Memory(name, "CPU", usable, memory["bandwidth_bytes_per_second"], False, link)
         holders = [device for name in self.names for device in self.holders(name)]
-        known = [device.speed for device in holders if device.speed]
-        self.unknown_speed = sum(known) // len(known) if known else DESKTOP
+        self.unknown_speed = {}
+        for is_cpu, ordinary in ((False, CARD), (True, DESKTOP)):
+            known = [device.speed for device in holders if device.speed and (device.name == "CPU") is is_cpu]
+            self.unknown_speed[is_cpu] = sum(known) // len(known) if known else ordinary
         self.plain = model_ledger(request.model, request.target_spec(False))
         self.drafting = model_ledger(request.model, request.target_spec(True))
 
@@ -89,7 +93,7 @@ class Brute:
         """Time to read items first..end-1."""
         size = sum(ledger.reads[first : min(end, ledger.n_layer)])
         size += ledger.output_reads if end > ledger.n_layer else 0
-        return size / (device.speed or self.unknown_speed)
+        return size / (device.speed or self.unknown_speed[device.name == "CPU"])
 
     def hop(self, ledger: Ledger, device: Memory, before: Memory | None, output: bool) -> float:
         """Time on the network; between two devices of one machine the activations stay there."""
@@ -186,9 +190,11 @@ class Brute:
 
     # -- replica and sharded -------------------------------------------------------------------------------------
 
-    def replica(self, ledger: Ledger, name: str, charge: Any) -> tuple[int, float] | None:
-        """(devices, seconds) of the best replica on a machine."""
+    def replica(self, ledger: Ledger, name: str, charge: Any, on_cpu: bool) -> tuple[int, float] | None:
+        """(devices, seconds) of the best replica on the GPUs, or on the CPU, of a machine."""
         gpus, ram = self.gpus[name], self.ram[name]
+        if bool(gpus) is on_cpu:
+            return None
         if gpus:
             found = self.offloaded(ledger, gpus, name, charge, 0)
             return min(((len(chosen), seconds) for seconds, chosen in found), default=None)
@@ -266,20 +272,22 @@ class Brute:
         """What the planner must find; None when there is no plan."""
         request = self.request
         wanted = bool(request.draft) and not model_shape(request.model).hybrid
-        for names in ([request.host], list(request.workers)):
+        plain = self.sharded(self.plain, None, False)
+        for on_cpu, names in product((False, True), ([request.host], list(request.workers))):
             found = [
                 (*replica, index, name)
                 for index, name in enumerate(names)
-                if (replica := self.replica(self.plain, name, None))
+                if (replica := self.replica(self.plain, name, None, on_cpu))
             ]
             if found:
                 count, seconds, _index, name = min(found, key=lambda one: (one[0], round(one[1] * PICO), one[2]))
+                if on_cpu and any(self.gpus.values()) and plain and round((plain[0] - seconds) * PICO) < 0:
+                    break
                 charge = self.charge(name) if wanted and request.draft_scope == "any" else None
-                with_draft = self.replica(self.drafting, name, charge) if charge else None
+                with_draft = self.replica(self.drafting, name, charge, on_cpu) if charge else None
                 if with_draft:
                     return Best("replica", name, *with_draft, True)
                 return Best("replica", name, count, seconds, False)
-        plain = self.sharded(self.plain, None, False)
         drafted = self.drafted() if wanted and request.draft_reserve else None
         chosen = drafted or plain
         return chosen and Best("sharded", request.host, chosen[1], chosen[0], bool(drafted))

@@ -113,6 +113,16 @@ def test_a_member_whose_facts_cannot_be_gathered(play):
     assert "of b is known nothing." in output
 
 
+def test_no_pool_goes_on_without_its_host(play):
+    """Also where a worker may be missing; what came after would end in an undefined variable."""
+    worked, output = play(GATHER, {"relay_overrides": {}}, relay_allow_partial=True, **TOO_MUCH)
+    assert not worked
+    assert "The facts of a could not be gathered" in output
+    assert "or make another machine relay_host, since the pool cannot do without a." in output
+    assert "set relay_allow_partial" not in output
+    assert "of b is known" not in output
+
+
 @pytest.mark.parametrize(
     ("limit", "missing"), [("a,c", "b of the pool is"), ("b", "a, c of the pool are"), ("!a", "a of the pool is")]
 )
@@ -132,6 +142,27 @@ def test_what_hides_gpus_reaches_the_probes_and_a_difference_and_nothing_else_do
         assert not any(
             re.search(pattern, name) for name in ("HF_TOKEN", "ZE_AFFINITY_MASK_TOKEN", "_VISIBLE_DEVICES_KEY")
         )
+
+
+@pytest.mark.parametrize(("switch", "hidden"), [("no", "yes"), ("true", "no")])
+def test_a_switch_may_be_a_text_from_the_command_line(play, tmp_path, switch, hidden):
+    """Which is true as it stands, and no boolean, which a condition must be."""
+    options = {
+        "manage_service": "false",
+        "unit_dir": str(tmp_path),
+        "program": "/opt/x",
+        "stale": "no",
+        "uses_gpu": switch,
+    }
+    roles = [
+        {"role": f"relay.pool.{role}", "vars": {f"{role}_{name}": value for name, value in options.items()}}
+        for role in ("rpc_worker", "llama_host")
+    ]
+    roles[1]["vars"]["llama_host_config_dir"] = str(tmp_path)
+    worked, output = play([{"hosts": "b", "gather_facts": False, "roles": roles}])
+    assert worked, output
+    for unit in ("relay-rpc", "relay-llama"):
+        assert f"PrivateDevices={hidden}" in (tmp_path / f"{unit}.service").read_text().splitlines()
 
 
 @pytest.mark.parametrize("token", ["the secret", None])

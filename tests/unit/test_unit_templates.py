@@ -8,7 +8,7 @@ from pathlib import Path
 import jinja2
 import pytest
 import yaml
-from ansible.plugins.filter.core import combine
+from ansible.plugins.filter.core import combine, to_bool
 from ansible_collections.relay.pool.plugins.plugin_utils.server import systemd
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,10 +19,11 @@ MODPROBE = "ExecStartPre=-+/bin/sh -c 'if command -v nvidia-modprobe >/dev/null;
 def render(role, unit, **options):
     environment = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True)
     environment.filters["comment"] = "# {}".format
+    environment.filters["bool"] = to_bool
     environment.filters["ternary"] = lambda value, yes, no: yes if value else no
     environment.filters["relay.pool.systemd_exec"] = systemd.exec_start
     environment.filters["relay.pool.systemd_environment"] = systemd.environment
-    values = {"program": "/opt/x", "args": [], "user": "relay-pool", **options}
+    values = {"program": "/opt/x", "args": [], "user": "relay-pool", "memory_max_bytes": 0, **options}
     template = environment.from_string((ROLES / role / "templates" / f"{unit}.service.j2").read_text())
     return template.render(ansible_facts={}, **{f"{role}_{key}": value for key, value in values.items()}).splitlines()
 
@@ -64,3 +65,46 @@ def test_the_environment_of_the_plan_under_that_of_the_user(role, unit, planned,
     fixed = [line for line in render(role, unit, uses_gpu=True, workers=[]) if line.startswith("Environment=")]
     # Of two lines for one variable systemd takes the last.
     assert [line for line in unit_lines if line.startswith("Environment=")] == fixed + lines
+
+
+def test_a_worker_ends_before_its_machine_runs_out_of_memory():
+    lines = render("rpc_worker", "relay-rpc", memory_max_bytes=8589934592)
+    assert [line for line in lines if line.startswith(("Memory", "OOM"))] == [
+        "MemoryMax=8589934592",
+        "OOMScoreAdjust=500",
+    ]
+    assert not [line for line in render("rpc_worker", "relay-rpc", memory_max_bytes=0) if "Memory" in line]
+
+
+@pytest.mark.parametrize(
+    ("devices", "free", "limit"),
+    [(["CPU"], 4 << 30, (4 << 30) + (256 << 20)), (["CUDA0"], 4 << 30, 0), (["CPU"], None, 0)],
+)
+def test_what_a_worker_on_the_cpu_may_have_is_what_was_free_and_room_for_the_program(devices, free, limit):
+    """Of a GPU worker the plan does not know what it takes in RAM."""
+    tasks = yaml.safe_load((ROOT / "playbooks" / "tasks" / "apply.yml").read_text())
+    name = "rpc_worker_memory_max_bytes"
+    (written,) = {task["vars"]["__ram"]: 0 for task in tasks if name in task.get("vars", {})}
+    (expression,) = {task["vars"][name] for task in tasks if name in task.get("vars", {})}
+    environment = jinja2.Environment()
+    stages = [{"host": "a", "memory": {"free_bytes": 1}}, {"host": "b", "memory": {"free_bytes": free}}]
+    known = {"relay_plan": {"stages": stages}, "inventory_hostname": "b", "__worker": {"devices": devices}}
+    ram = environment.compile_expression(written.strip("{} "), undefined_to_none=False)(**known)
+    assert environment.compile_expression(expression.strip("{} "))(**known, __ram=ram) == limit
+
+
+@pytest.mark.parametrize(
+    ("speeds", "retries"), [([10000, None], 200 + 2667), ([10000, 100], 200 + 26667), ([None, None], 200 + 2667)]
+)
+def test_a_model_has_the_time_that_its_weights_take_over_the_network(speeds, retries):
+    """A terabyte takes more than two hours over gigabit Ethernet."""
+    tasks = yaml.safe_load((ROOT / "playbooks" / "tasks" / "apply.yml").read_text())
+    (task,) = (task for task in tasks if task.get("retries") and "relay_ready_timeout" in str(task["retries"]))
+    parts = [("local", 5 * 10**12), ("rpc", 6 * 10**11), ("rpc", 4 * 10**11)]
+    stages = [{"transport": transport, "memory": {"weights_bytes": size}} for transport, size in parts]
+    plan = {"stages": stages, "workers": [{"link": {"speed_mbps": speed}} for speed in speeds]}
+    known = {"relay_plan": plan, "relay_ready_timeout": 600}
+    environment = jinja2.Environment()
+    for name in ("__transfer_bytes", "__slowest_mbps", "__transfer_seconds"):
+        known[name] = environment.compile_expression(task["vars"][name].strip("{} "))(**known)
+    assert environment.compile_expression(task["retries"].strip("{} "))(**known) == retries

@@ -10,7 +10,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.advice.caches import ca
 from ansible_collections.relay.pool.plugins.plugin_utils.advice.drafts import draft_advice, draft_warnings
 from ansible_collections.relay.pool.plugins.plugin_utils.advice.links import link_advice
 from ansible_collections.relay.pool.plugins.plugin_utils.advice.network import network_advice
-from ansible_collections.relay.pool.plugins.plugin_utils.advice.ports import port_advice
+from ansible_collections.relay.pool.plugins.plugin_utils.advice.ports import SERVER, WORKER, port_advice
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts.eligibility import QUIET, Verdict
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import Layout, stages
 from ansible_collections.relay.pool.plugins.plugin_utils.memory import kv
@@ -71,5 +71,6 @@ def advice(request: Request, layout: Layout, verdict: Verdict) -> list[str]:
         found += network_advice(layout, request.nodes)
         found += balance_advice(layout)
         workers = [host for host in used if host != layout.server.host]
-        found += port_advice(request.nodes, workers, request.rpc_port)
+        found += port_advice(request.nodes, workers, request.rpc_port, WORKER)
+    found += port_advice(request.nodes, [layout.server.host], request.server_port, SERVER)
     return found

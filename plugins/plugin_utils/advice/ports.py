@@ -1,26 +1,39 @@
 # Copyright (c) 2026, relay.pool contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether the kernel may give the port of a worker to an outgoing connection before the worker takes it."""
+"""Whether the kernel may give the port of a service to an outgoing connection before the service takes it."""
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Mapping
+from typing import Any, Iterable, Mapping, NamedTuple
 
 
-def port_advice(nodes: Mapping[str, Mapping[str, Any]], workers: Iterable[str], port: int) -> list[str]:
-    """One line for all workers of the plan where the port lies in the ephemeral range and is not reserved.
+class Service(NamedTuple):
+    """A program of the pool, and the variable that sets its port."""
 
-    ggml-rpc-server that finds its port taken ends, and is started again until it is free.
+    program: str
+    variable: str
+
+
+WORKER = Service("ggml-rpc-server", "relay_rpc_port")
+SERVER = Service("llama-server", "relay_host_port")
+
+
+def port_advice(
+    nodes: Mapping[str, Mapping[str, Any]], machines: Iterable[str], port: int, service: Service
+) -> list[str]:
+    """One line for all machines on which the port of the service lies in the ephemeral range and is not reserved.
+
+    A program that finds its port taken ends, and is started again until it is free.
     """
-    exposed = [name for name in workers if _is_exposed(nodes[name].get("ports") or {}, port)]
+    exposed = [name for name in machines if _is_exposed(nodes[name].get("ports") or {}, port)]
     if not exposed:
         return []
     first, last = nodes[exposed[0]]["ports"]["range"]
     return [
         f"port {port} on {', '.join(exposed)} lies in the range of outgoing connections ({first}-{last}), one of which "
-        "may hold it when ggml-rpc-server starts: reserve it there with the sysctl "
-        "net.ipv4.ip_local_reserved_ports, or choose a relay_rpc_port outside of the range"
+        f"may hold it when {service.program} starts: reserve it there with the sysctl "
+        f"net.ipv4.ip_local_reserved_ports, or choose a {service.variable} outside of the range"
     ]
 
 

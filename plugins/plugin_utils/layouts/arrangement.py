@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Iterator, Sequence
 
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts import search
-from ansible_collections.relay.pool.plugins.plugin_utils.layouts.costs import Costs
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.costs import Costs, Nominal
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import DraftCharge, Layout, stages
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.search import PARTS_PER_MILLION, Segment, Slot
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.split import MAX_DEVICES
@@ -52,7 +52,7 @@ class Arrangement:
     its layer.
     """
 
-    def __init__(self, ledger: Ledger, nominal: int, limit: int = MAX_DEVICES, overrides: bool = True) -> None:
+    def __init__(self, ledger: Ledger, nominal: Nominal, limit: int = MAX_DEVICES, overrides: bool = True) -> None:
         self.ledger, self.costs, self.limit, self.overrides = ledger, Costs(ledger, nominal), limit, overrides
         self._host_output = (False, True) if overrides and ledger.output_apart else (False,)
 

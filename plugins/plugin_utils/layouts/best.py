@@ -13,8 +13,20 @@ from ansible_collections.relay.pool.plugins.plugin_utils.machines.pool import Po
 
 
 def pool_replica(arrangement: Arrangement, pool: Pool, allow_cpu: bool) -> Layout | None:
-    """The whole model on the host, else on the best of the workers."""
-    return replica_on(arrangement, pool.host, allow_cpu) or best_replica(arrangement, pool.workers, allow_cpu)
+    """The whole model on the host, else on the best of the workers; on a CPU only where GPUs do not do it better.
+
+    None also where a token takes less time on the GPUs of several machines than on the CPU of one.
+    """
+    host, workers = pool.host, pool.workers
+    layout = replica_on(arrangement, host, False)
+    if layout is None and allow_cpu and not host.gpus:
+        layout = best_replica(arrangement, workers, False) or replica_on(arrangement, host, True)
+    layout = layout or best_replica(arrangement, workers, allow_cpu)
+    if layout and layout.on_cpu and any(member.gpus for member in pool.machines()):
+        split = best_sharded(arrangement, pool, allow_cpu)
+        if split and split.key[0] < layout.key[0]:
+            return None
+    return layout
 
 
 def best_layout(arrangement: Arrangement, pool: Pool, allow_cpu: bool) -> Layout | None:

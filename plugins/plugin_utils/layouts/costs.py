@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from itertools import accumulate
-from typing import Sequence
+from typing import Iterable, NamedTuple
 
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.hops import hop_seconds
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.needs import HostNeeds, Needs
@@ -18,14 +18,29 @@ from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import Ledger
 
 TICKS_PER_SECOND = 10**15
-# Only proportions matter while no bandwidth is known; this is an ordinary desktop's RAM.
-NOMINAL_BANDWIDTH = 50_000_000_000
+# Bytes per second of an ordinary graphics card, and of an ordinary desktop's RAM.
+NOMINAL_GPU = 300_000_000_000
+NOMINAL_RAM = 50_000_000_000
 
 
-def nominal_bandwidth(devices: Sequence[Device]) -> int:
-    """Bytes per second of a device whose bandwidth is unknown: the mean of the known ones."""
-    known = [device.bandwidth for device in devices if device.bandwidth]
-    return sum(known) // len(known) if known else NOMINAL_BANDWIDTH
+class Nominal(NamedTuple):
+    """Bytes per second of a GPU, and of RAM, whose bandwidth is unknown."""
+
+    gpu: int
+    ram: int
+
+
+def nominal_bandwidth(devices: Iterable[Device]) -> Nominal:
+    """The mean of the known ones of the same kind: RAM that counted as a GPU would attract layers by its size."""
+    known: dict[bool, list[int]] = {True: [], False: []}
+    for device in devices:
+        if device.bandwidth:
+            known[device.is_cpu].append(device.bandwidth)
+    gpu, ram = (
+        sum(values) // len(values) if values else default
+        for values, default in ((known[False], NOMINAL_GPU), (known[True], NOMINAL_RAM))
+    )
+    return Nominal(gpu, ram)
 
 
 class Costs:
@@ -34,7 +49,7 @@ class Costs:
     nominal: bytes per second of a device whose bandwidth is unknown.
     """
 
-    def __init__(self, ledger: Ledger, nominal: int) -> None:
+    def __init__(self, ledger: Ledger, nominal: Nominal) -> None:
         self.ledger = ledger
         self._nominal = nominal
         self._needs: dict[tuple[bool, bool], Needs] = {}
@@ -91,7 +106,7 @@ class Costs:
 
     def bandwidth(self, device: Device) -> int:
         """Bytes per second, also of a device where it is unknown."""
-        return device.bandwidth or self._nominal
+        return device.bandwidth or (self._nominal.ram if device.is_cpu else self._nominal.gpu)
 
     def times(self, device: Device) -> list[int]:
         """Ticks to read the first items of the model, by how many."""

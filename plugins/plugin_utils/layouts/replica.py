@@ -1,7 +1,7 @@
 # Copyright (c) 2026, relay.pool contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The whole model on one machine: on the fewest devices, and of equally few on the fastest."""
+"""The whole model on one machine: on GPUs, else on a CPU; on the fewest devices, and of equally few on the fastest."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ansible_collections.relay.pool.plugins.plugin_utils.layouts.costs import TI
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import DraftCharge, Layout
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Device, Machine
 
-# Devices, and ticks of a token.
-Worth = Tuple[int, int]
+# Whether it is a CPU, devices, and ticks of a token.
+Worth = Tuple[bool, int, int]
 
 
 def replica_on(
@@ -49,7 +49,7 @@ def best_replica(arrangement: Arrangement, members: Iterable[Machine], allow_cpu
         seen.add(kind)
         layout = replica_on(arrangement, member, allow_cpu)
         if layout:
-            worth = ((max(len(layout.segments), 1), layout.key[0]), index)
+            worth = ((layout.on_cpu, max(len(layout.segments), 1), layout.key[0]), index)
             if reached is None or worth < reached:
                 best, reached = layout, worth
     return best
@@ -87,10 +87,11 @@ def _bound(arrangement: Arrangement, member: Machine, allow_cpu: bool) -> Worth 
     # Every part of the model is read once on one of the devices; rounding each part down takes a tick at most.
     spare = costs.n_items * len(devices)
     reads = sum(costs.reads)
+    on_cpu = not member.gpus
     alone = [device for device in devices if device.usable_bytes >= need]
     if alone:
         fastest = max(costs.bandwidth(device) for device in alone)
-        return 1, reads * TICKS_PER_SECOND // fastest - spare
+        return on_cpu, 1, reads * TICKS_PER_SECOND // fastest - spare
     need += 2 * costs.needs(padded, True).least if padded else 0
     count = size = 0
     for device in sorted(devices, key=lambda device: -device.usable_bytes):
@@ -100,10 +101,10 @@ def _bound(arrangement: Arrangement, member: Machine, allow_cpu: bool) -> Worth 
     if size < need:
         return None
     if not costs.read_once:
-        return count, reads * TICKS_PER_SECOND // max(map(costs.bandwidth, devices)) - spare
+        return on_cpu, count, reads * TICKS_PER_SECOND // max(map(costs.bandwidth, devices)) - spare
     time = 0
     for device in sorted(devices, key=costs.bandwidth, reverse=True):
         part = min(reads, device.usable_bytes)
         reads -= part
         time += part * TICKS_PER_SECOND // costs.bandwidth(device)
-    return count, time - spare
+    return on_cpu, count, time - spare

@@ -18,7 +18,7 @@ def build_problem(name: str, node: Mapping[str, Any], host: str, llama: Mapping[
         return None
     return (
         f"{name} has llama.cpp {_shown(own, wanted)}, {host} has {_shown(wanted, own)}, and a server may only talk to "
-        "workers of its own build: deploy one build to all, or set relay_allow_partial to plan without the worker"
+        "workers of its own build: deploy one build to all"
     )
 
 

@@ -109,4 +109,6 @@ def check_facts(name: str, node: Any) -> None:
     """Raise for facts of a machine that are none."""
     problem = _wrong("", node, NODE) if isinstance(node, Mapping) else f"they are {node!r:.80}, not a dictionary"
     if problem:
-        raise PoolError(f"the facts of {name} cannot be used: {problem}; gather them with relay.pool.node_facts")
+        raise PoolError(
+            f"the facts of {name} cannot be used: {problem}; gather them with relay.pool.node_facts, or correct them"
+        )

@@ -47,11 +47,14 @@ def check_members(
     names = [host] + [name for name in workers if name != host]
     absent = {name: None for name in names if not nodes.get(name)}
     if absent and (host in absent or not allow_partial):
+        way_out = (
+            f"make another machine the host, since the pool cannot do without {host}"
+            if host in absent
+            else "set relay_allow_partial to plan without the workers"
+        )
         raise PoolError(
             "no facts of {}: the machine did not answer or was left out with --limit; "
-            "gather facts of every member, or set relay_allow_partial to plan without the workers".format(
-                ", ".join(absent)
-            )
+            "gather facts of every member, or {}".format(", ".join(absent), way_out)
         )
     for name in names:
         if name not in absent:
@@ -64,7 +67,7 @@ def check_members(
         if name in absent:
             continue
         node = nodes[name]
-        problem = known.twin_problem(name, node)
+        problem = twin = known.twin_problem(name, node)
         if name == host:
             problem = problem or _port_problem(name, node, server[0], server[1], "relay_host_port")
         else:
@@ -75,7 +78,9 @@ def check_members(
             usable.append(name)
             known.add(name, node)
         elif name == host or not allow_partial:
-            raise PoolError(problem[1])
+            # One machine under two names is a mistake in the inventory.
+            partial = name != host and not twin
+            raise PoolError(problem[1] + (f", or set relay_allow_partial to plan without {name}" if partial else ""))
         else:
             refused.append(refusal(name, None, problem[0], problem[1]))
     return Members([name for name in usable if name != host], refused)

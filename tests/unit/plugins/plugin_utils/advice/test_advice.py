@@ -201,5 +201,16 @@ def test_a_port_that_no_connection_takes(ask, world, ports, port):
     assert line(plan, "outgoing") is None
 
 
+@pytest.mark.parametrize("machine", [[3000], [1300]])
+def test_the_port_of_the_server_in_that_range(ask, world, machine):
+    host = world.node(1, machine, ports=RANGE)
+    assert line(make_plan(ask(host, [1300], server_port=40000)), "outgoing") == (
+        "port 40000 on a lies in the range of outgoing connections (32768-60999), one of which may hold it when "
+        "llama-server starts: reserve it there with the sysctl net.ipv4.ip_local_reserved_ports, or choose a "
+        "relay_host_port outside of the range"
+    )
+    assert line(make_plan(ask(host, [1300])), "outgoing") is None
+
+
 def test_the_port_of_a_worker_that_is_not_needed_does_not_matter(ask, world):
     assert line(make_plan(ask([3000], world.node(2, [1300], ports=RANGE))), "outgoing") is None

@@ -57,10 +57,31 @@ def test_the_host_before_a_faster_worker(ask, world):
     assert chosen(make_plan(ask(host, worker))) == ("a", ["CUDA0", "CUDA1"])
 
 
-def test_a_cpu_counts_as_one_device(ask, world):
-    cpu, gpus = world.node(2, ram=4000), world.node(3, [1500, 1500])
-    cpu["memory"]["bandwidth_bytes_per_second"] = SLOW // 2
-    speeds(gpus, FAST, FAST)
-    assert chosen(make_plan(ask(world.node(1, ram=500), gpus, cpu, allow_cpu=True))) == ("c", ["CPU"])
-    one = speeds(world.node(3, [3000]), FAST)
-    assert chosen(make_plan(ask(world.node(1, ram=500), cpu, one, allow_cpu=True))) == ("c", ["CUDA0"])
+def test_gpus_before_a_cpu_however_few_devices_it_is(ask, world):
+    cpu, gpus = world.node(2, ram=4000), speeds(world.node(3, [1500, 1500]), FAST, FAST)
+    assert chosen(make_plan(ask(world.node(1, ram=500), gpus, cpu, allow_cpu=True))) == ("b", ["CUDA0", "CUDA1"])
+    assert chosen(make_plan(ask(world.node(1, ram=500), cpu, gpus, allow_cpu=True))) == ("c", ["CUDA0", "CUDA1"])
+    host = world.node(1, ram=4000)
+    assert chosen(make_plan(ask(host, gpus, allow_cpu=True))) == ("b", ["CUDA0", "CUDA1"])
+    assert chosen(make_plan(ask(host, world.node(3, [600]), allow_cpu=True)))[0] == "a"
+
+
+@pytest.mark.parametrize(("bandwidth", "kind"), [(FAST, "sharded"), (SLOW // 200, "replica")])
+def test_the_cpu_of_a_machine_gives_way_to_gpus_of_several_where_these_are_faster(ask, world, bandwidth, kind):
+    """A model on the one machine with much RAM, beside GPUs that hold it together."""
+    gpus = [speeds(world.node(number, [1250]), bandwidth) for number in (1, 2)]
+    big = world.node(3, ram=64000)
+    big["memory"]["bandwidth_bytes_per_second"] = SLOW // 4
+    plan = make_plan(ask(*gpus, big, allow_cpu=True))
+    assert plan["kind"] == kind
+    assert ("c" in {stage["host"] for stage in plan["stages"]}) == (kind == "replica")
+
+
+def test_ram_of_unknown_speed_is_no_gpu(ask, world):
+    """Nobody states the bandwidth of RAM, and one that counts as that of the GPUs attracts layers by its size."""
+    gpus = [speeds(world.node(number, [1250]), FAST) for number in (1, 2)]
+    plan = make_plan(ask(*gpus, world.node(3, ram=1300), allow_cpu=True))
+    assert {stage["host"] for stage in plan["stages"]} == {"a", "b"}
+    unknown = [world.node(number, [1250]) for number in (1, 2)]
+    plan = make_plan(ask(*unknown, world.node(3, ram=1300), allow_cpu=True))
+    assert {stage["host"] for stage in plan["stages"]} == {"a", "b"}
