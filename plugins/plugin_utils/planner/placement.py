@@ -281,10 +281,7 @@ def completed(request: Request, planner: Planner, chosen: Chosen) -> dict[str, A
     _check(request, planner, layout)
     said = warnings(request, planner.dialect, layout, chosen.verdict)
     plan = rendered(request, planner.dialect, layout, chosen.verdict)
-    plan["refused"] = [
-        *planner.refused,
-        *unused(planner.pool.machines(), layout, planner.refused, request.allow_cpu),
-    ]
+    plan["refused"] = _refused(request, planner, layout)
     plan["warnings"] = said
     plan["advice"] = advice(request, layout, chosen.verdict) + better_host(planner, layout)
     plan["inputs"] = _inputs(request, planner)
@@ -321,12 +318,15 @@ def _kept(request: Request) -> dict[str, Any] | None:
         _check(request, planner, chosen.layout)
         if kept["llama"] != previous.get("llama"):
             kept["warnings"] = warnings(request, planner.dialect, chosen.layout, chosen.verdict)
-        if _machines(kept["refused"]) != _machines(planner.refused):
-            kept["refused"] = [
-                *planner.refused,
-                *unused(planner.pool.machines(), chosen.layout, planner.refused, request.allow_cpu),
-            ]
+        refused = _refused(request, planner, chosen.layout)
+        if _machines(kept["refused"]) != _machines(refused):
+            kept["refused"] = refused
     return kept
+
+
+def _refused(request: Request, planner: Planner, layout: Layout) -> list[Refusal]:
+    """What cannot be used, then what could be and is not."""
+    return [*planner.refused, *unused(planner.pool.machines(), layout, planner.refused, request.allow_cpu)]
 
 
 def _machines(refused: Sequence[Mapping[str, Any]]) -> set[tuple[str, str]]:
