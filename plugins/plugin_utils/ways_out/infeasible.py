@@ -28,10 +28,21 @@ def explain(planner: Planner) -> str:
     ways = ways_out(Trials(planner))
     left_out = refused_lines([entry for entry in planner.refused if _counts(entry, planner.request.allow_cpu)])
     return "{}: {}{}".format(
-        _too_little_ram(planner) or _too_little(planner),
+        _nothing(planner) or _too_little_ram(planner) or _too_little(planner),
         ", or ".join(ways) or "add a machine",
         f" (not counted: {'; '.join(left_out)})" if left_out else "",
     )
+
+
+def _nothing(planner: Planner) -> str | None:
+    """When there is no device at all that may hold layers."""
+    allow_cpu, names = planner.request.allow_cpu, [member.host for member in planner.pool.machines()]
+    if planner.pool.holders(allow_cpu):
+        return None
+    shown = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+    if allow_cpu:
+        return f"no device can hold layers: neither a usable GPU nor a known amount of free RAM on {shown}"
+    return f"no usable GPU on {shown}"
 
 
 def _counts(entry: Refusal, allow_cpu: bool) -> bool:

@@ -49,7 +49,7 @@ def feasible(request):
 
 def offers(sentence):
     """The ways out in a sentence of explain()."""
-    ways = re.search(r"\)(?:, but not in whole layers)?: (.*)|beside its reserve: (.*)", sentence)
+    ways = re.search(r"\)(?:, but not in whole layers)?: (.*)|beside its reserve: (.*)|^no [^:]*: (.*)", sentence)
     text = next(filter(None, ways.groups()))
     return re.split(r", or ", re.sub(r" \(not counted: .*\)$", "", text))
 
@@ -160,18 +160,20 @@ def random_request(rng, world):
 
 def test_every_way_out_works_and_a_smaller_step_does_not(world):
     rng = random.Random(5)
-    seen, pools = {}, 0
+    seen, pools, nothing = {}, 0, 0
     while pools < POOLS:
         request = random_request(rng, world)
         sentence = refusal(request)
-        if sentence is None or "no usable GPU" in sentence or "no device can hold" in sentence:
+        if sentence is None:
             continue
         pools += 1
+        nothing += "no usable GPU" in sentence
         for way in offers(sentence):
             now, less = changed(request, world, way)
             assert feasible(now), (way, sentence)
             assert less is None or not feasible(less), (way, sentence)
             seen[way.split(" to ")[0].split(" with ")[0].split(" most")[0]] = way
+    assert nothing
     kinds = " | ".join(seen)
     for kind in (
         "lower relay_ctx_size", "set relay_kv_cache_type", "lower relay_ubatch_size",
@@ -321,3 +323,16 @@ def test_a_thousand_machines_are_explained_quickly(ask, world):
     assert time.monotonic() - started < 10
     assert "add a machine with" in sentence
     assert "give n" in sentence
+
+
+def test_cpus_that_do_not_hold_the_model_are_no_way_out(ask, world):
+    small, large = world.node(1, ram=600), world.node(1, ram=4000)
+    with pytest.raises(PoolError, match=r"^no usable GPU on a: set relay_allow_cpu to true, or add a machine with \d"):
+        make_plan(ask(large))
+    with pytest.raises(PoolError, match=r"^no usable GPU on a: add a machine with [\d ]+ MiB of free GPU memory$"):
+        make_plan(ask(small))
+    unknown = world.node(1, ram=None)
+    with pytest.raises(
+        PoolError, match=r"^no device can hold layers: neither .* RAM on a: add a machine with [\d ]+ MiB"
+    ):
+        make_plan(ask(unknown, allow_cpu=True))
