@@ -182,10 +182,11 @@ class Planner:
             return ("replica",)
         return ("enabled",) if layout.draft else ("no_room", "no_host_stage")
 
-    def feasible(self) -> bool:
-        """True when there is a plan without a draft; what explain() asks about changed requests."""
-        members, allow_cpu = self.pool.machines(), self.request.allow_cpu
-        return replica_exists(self._plain, members, allow_cpu) or sharded_exists(self._plain, self.pool, allow_cpu)
+    def feasible(self, pool: Pool | None = None, allow_cpu: bool | None = None) -> bool:
+        """True when there is a plan without a draft, here or over another pool; what explain() asks."""
+        pool = pool or self.pool
+        allow_cpu = self.request.allow_cpu if allow_cpu is None else allow_cpu
+        return replica_exists(self._plain, pool.machines(), allow_cpu) or sharded_exists(self._plain, pool, allow_cpu)
 
     # -- replica ---------------------------------------------------------------------------------------------
 

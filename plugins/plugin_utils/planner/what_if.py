@@ -176,7 +176,7 @@ def _gpus(where: str, gpus: list[Any], change: Any) -> list[Any]:
             f"{where}.memory_free_bytes is {gpu['memory_free_bytes']}, more than memory_total_bytes, "
             f"{gpu['memory_total_bytes']}: {WAY_OUT}"
         )
-    if gpu.get("vendor", "nvidia") not in BACKENDS:
+    if str(gpu.get("vendor", "nvidia")) not in BACKENDS:
         raise PoolError(f"{where}.vendor is {gpu['vendor']!r:.80}: it must be one of {', '.join(BACKENDS)}")
     for key in ("name", "device", "uuid"):
         if key in gpu and not (isinstance(gpu[key], str) and gpu[key]):

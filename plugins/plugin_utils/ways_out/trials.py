@@ -10,7 +10,7 @@ import heapq
 from typing import TYPE_CHECKING, Any, Callable
 
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
-from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import Ledger, model_ledger
+from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import ContextSpec, Ledger, model_ledger
 from ansible_collections.relay.pool.plugins.plugin_utils.ways_out.bounds import may_fit
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class Trials:
         self.request: Request = dataclasses.replace(planner.request, draft=None, draft_path=None, previous=None)
         self.pool: Pool = _largest(planner.pool)
         self.made = 0
+        self._planners: dict[tuple[int, ContextSpec], Planner] = {}
 
     def changed(self, **changes: Any) -> Request:
         """The request with other options."""
@@ -47,8 +48,12 @@ class Trials:
         if self.made >= MOST:
             raise Exhausted
         self.made += 1
+        # What the model takes on a device is the same whatever the pool.
+        key = (id(request.model), request.target_spec(False))
         try:
-            return self._planner(request, pool=pool).feasible()
+            if key not in self._planners:
+                self._planners[key] = self._planner(request, pool=pool)
+            return self._planners[key].feasible(pool, request.allow_cpu)
         except PoolError:
             return False
 

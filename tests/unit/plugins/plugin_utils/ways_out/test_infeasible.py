@@ -14,6 +14,7 @@ import time
 
 import pytest
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts import needs
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import Planner, make_plan
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.ways_out import trials, ways_out
@@ -196,7 +197,7 @@ def test_fewer_slots_of_a_model_that_keeps_a_state_for_each(ask, world, free, sl
 
 def test_few_plans_are_tried(ask, world, monkeypatch):
     made = []
-    monkeypatch.setattr(Planner, "feasible", lambda self, real=Planner.feasible: made.append(1) or real(self))
+    monkeypatch.setattr(Planner, "feasible", lambda *args, real=Planner.feasible: made.append(1) or real(*args))
     model = world.gguf(n_layer=128, layer_mib=900)
     sentence = refusal(ask(*[[9000]] * 12, model=model, ctx_size=1024 * 1024, parallel=4))
     assert "give " in sentence
@@ -204,11 +205,32 @@ def test_few_plans_are_tried(ask, world, monkeypatch):
     assert 5 < len(made) <= trials.MOST
 
 
+def test_what_a_model_takes_is_computed_once_for_all_pools(ask, world, monkeypatch):
+    """With embeddings for every layer the ranges of layers are many, and none is like another."""
+    asked, computed = [], []
+    monkeypatch.setattr(
+        Planner,
+        "feasible",
+        lambda self, *args, real=Planner.feasible: asked.append(self.request.target_spec(False)) or real(self, *args),
+    )
+    monkeypatch.setattr(
+        needs.Needs, "_row", lambda self, *args, real=needs.Needs._row: computed.append(1) or real(self, *args)
+    )
+    keys = {"attention__sliding_window": 512, "embedding_length_per_layer_input": 256, "altup__num_inputs": 4}
+    model = world.gguf(arch="gemma3n", n_layer=30, layer_mib=900, **keys, attention__shared_kv_layers=10)
+    assert "give " in refusal(ask(*[[9000]] * 2, model={**model, "size_bytes": None}))
+    kinds = 4
+    assert len(asked) > 2 * len(set(asked))
+    assert len(computed) <= kinds * 31 * (len(set(asked)) + 1)
+
+
 def test_what_the_sizes_rule_out_is_not_tried(ask, monkeypatch):
     """A dense model's slots share its context, so fewer of them take no less."""
     asked = []
     monkeypatch.setattr(
-        Planner, "feasible", lambda self, real=Planner.feasible: asked.append(self.request) or real(self)
+        Planner,
+        "feasible",
+        lambda self, *args, real=Planner.feasible: asked.append(self.request) or real(self, *args),
     )
     assert "relay_parallel" not in refusal(ask([1300], [1300], ctx_size=40960, parallel=4))
     assert {request.parallel for request in asked} == {4}
