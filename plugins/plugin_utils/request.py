@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Mapping
 
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
+from ansible_collections.relay.pool.plugins.plugin_utils.kinds import FLAG, RATE, SIZE, TEXT, wrong
+from ansible_collections.relay.pool.plugins.plugin_utils.memory.header import check_header
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import ContextSpec
 
 # llama-server reads its numbers as int32 and has at most 256 slots (LLAMA_MAX_SEQ).
@@ -18,6 +20,23 @@ LIMITS = (
     ("draft_max", 0, INT32_MAX), ("draft_min", 0, INT32_MAX), ("draft_gpu_layers", 0, INT32_MAX),
     ("threads", 1, INT32_MAX), ("log_verbosity", 0, INT32_MAX),
 )  # fmt: skip
+# What is read of the results of other modules.
+PARTS: dict[str, dict[str, Any]] = {
+    "comparison": {"compatible": FLAG, "reason": TEXT, "first_difference": TEXT},
+    "llama": {
+        "version": TEXT,
+        "build": SIZE,
+        "commit": TEXT,
+        "rpc_protocol": TEXT,
+        "rpc_server": TEXT,
+        "backends": [TEXT],
+        "flags": [TEXT],
+        "spec_types": [TEXT],
+    },
+    "measured": {"tokens_per_second": RATE, "with_draft_tokens_per_second": RATE},
+}
+# What becomes part of a command line.
+TEXTS = ("host", "draft_path", "alias", "server_host", "draft_device", "api_key_file")
 
 
 @dataclass(frozen=True)
@@ -62,6 +81,7 @@ class Request:
     previous: Mapping[str, Any] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
+        self._check_kinds()
         for name, least, most in LIMITS:
             value = getattr(self, name)
             if value is not None and not least <= value <= most:
@@ -78,6 +98,17 @@ class Request:
             raise PoolError(f"draft_p_min is {self.draft_p_min}: it must lie between 0 and 1")
         if self.reserve_bytes is not None and self.reserve_bytes < 0:
             raise PoolError(f"reserve_bytes is {self.reserve_bytes}: it must be at least 0 bytes")
+
+    def _check_kinds(self) -> None:
+        """Raise for what no module returns."""
+        check_header(self.model, "the model")
+        if self.draft is not None:
+            check_header(self.draft, "the draft model")
+        problems = [wrong(name, getattr(self, name), parts) for name, parts in PARTS.items() if getattr(self, name)]
+        problems += [wrong(name, getattr(self, name), TEXT) for name in TEXTS if getattr(self, name) is not None]
+        problems += [wrong(name, list(getattr(self, name)), [TEXT]) for name in ("workers", "extra_args")]
+        for problem in filter(None, problems):
+            raise PoolError(problem)
 
     @property
     def model_path(self) -> str:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Sequence
 
-from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.backends import prefix, variable
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.members import Refusal, refusal
 from ansible_collections.relay.pool.plugins.plugin_utils.units import mib
@@ -138,21 +137,3 @@ def rpc_refusals(workers: Sequence[Machine], allow_cpu: bool) -> list[Refusal]:
             if not device.usable_bytes
         ]
     return refused
-
-
-def require_devices(
-    host: Machine, workers: Sequence[Machine], allow_cpu: bool, refused: Sequence[Refusal] = ()
-) -> None:
-    """Raise when nothing in the pool may hold layers; refused says why the devices that there are do not count."""
-    if any(member.holders(allow_cpu) for member in (host, *workers)):
-        return
-    names = ", ".join(member.host for member in (host, *workers))
-    messages = [entry["message"] for entry in refused if allow_cpu or entry["device"] != "CPU"]
-    why = f" ({'; '.join(messages)})" if messages else ""
-    if allow_cpu:
-        raise PoolError(
-            f"no device can hold layers: neither a usable GPU nor a known amount of free RAM on {names}{why}"
-        )
-    raise PoolError(
-        f"no usable GPU on {names}{why}: set relay_allow_cpu to true to run on their CPUs, or add a GPU machine"
-    )

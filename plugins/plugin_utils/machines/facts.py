@@ -5,36 +5,15 @@
 
 from __future__ import annotations
 
-import math
 import re
-from typing import Any, Callable, Mapping, NamedTuple
+from typing import Any, Mapping
 
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
+from ansible_collections.relay.pool.plugins.plugin_utils.kinds import COUNT, FLAG, SECONDS, SIZE, TEXT, Kind, wrong
 
 _DEVICE = re.compile(r"(?!(?:CPU|RPC[0-9]*)\Z)[A-Za-z][A-Za-z0-9_]*\Z")
 
 
-class Kind(NamedTuple):
-    """Whether a value is one, and how it is called."""
-
-    fits: Callable[[Any], bool]
-    name: str
-
-
-def _whole(least: int) -> Kind:
-    return Kind(
-        lambda value: isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**63,
-        f"a whole number, {least} or more",
-    )
-
-
-SIZE, COUNT = _whole(0), _whole(1)
-SECONDS = Kind(
-    lambda value: isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf,
-    "a number of seconds",
-)
-FLAG = Kind(lambda value: isinstance(value, bool), "true or false")
-TEXT = Kind(lambda value: isinstance(value, str), "a text")
 # An empty name is none.
 DEVICE = Kind(
     lambda value: isinstance(value, str) and (not value or bool(_DEVICE.match(value))),
@@ -86,28 +65,14 @@ NODE: dict[str, Any] = {
 }
 
 
-def _wrong(path: str, value: Any, expected: Any) -> str | None:
-    """What is not as expected, the first there is, or None."""
-    if isinstance(expected, Kind):
-        return None if value is None or expected.fits(value) else f"{path} is {value!r:.80}, not {expected.name}"
-    if isinstance(expected, list):
-        if value is None:
-            return None
-        if not isinstance(value, (list, tuple)):
-            return f"{path} is {value!r:.80}, not a list"
-        entries = ((f"{path}.{position}", entry, expected[0]) for position, entry in enumerate(value))
-        return next(filter(None, (_wrong(*entry) for entry in entries)), None)
-    if not isinstance(value, Mapping):
-        return f"{path} is {value!r:.80}, not a dictionary"
-    # A part of a machine may be unknown, a GPU in the list of GPUs may not.
-    known = ((name, value[name], part) for name, part in expected.items() if value.get(name) is not None)
-    parts = (_wrong(f"{path}.{name}" if path else name, entry, part) for name, entry, part in known)
-    return next(filter(None, parts), None)
+def facts_problem(node: Any) -> str | None:
+    """What is wrong with the facts of a machine, the first there is, or None."""
+    return wrong("", node, NODE) if isinstance(node, Mapping) else f"they are {node!r:.80}, not a dictionary"
 
 
 def check_facts(name: str, node: Any) -> None:
     """Raise for facts of a machine that are none."""
-    problem = _wrong("", node, NODE) if isinstance(node, Mapping) else f"they are {node!r:.80}, not a dictionary"
+    problem = facts_problem(node)
     if problem:
         raise PoolError(
             f"the facts of {name} cannot be used: {problem}; gather them with relay.pool.node_facts, or correct them"

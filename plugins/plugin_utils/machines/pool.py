@@ -11,7 +11,6 @@ from typing import Collection, Mapping, Sequence
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import (
     Device,
     Machine,
-    require_devices,
     rpc_devices,
     rpc_refusals,
 )
@@ -60,6 +59,5 @@ def read_pool(
     host = member(request.host)
     links = links_of(request.nodes[request.host])
     workers = tuple(with_link(member(name), links.get(name)) for name in members.workers)
-    require_devices(host, workers, request.allow_cpu, refused)
     refused.extend(rpc_refusals(workers, request.allow_cpu))
     return Pool(host, workers, tuple(rpc_devices(workers, request.allow_cpu)))

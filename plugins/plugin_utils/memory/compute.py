@@ -181,8 +181,11 @@ def _caches_elsewhere(shape: ModelShape, batch: Batch, layers: tuple[int, int] |
         return 0
     sharing = shape.attention.index(False)
     first, last = layers or (sharing, shape.n_layer)
-    sources = [max(sharing - (2 if shape.windowed[layer] else 1), 0) for layer in range(max(first, sharing), last)]
-    return sum(batch.kv[source] for source in sources if source < first)
+    readers = shape.windowed[max(first, sharing) : last]
+    windowed = sum(readers)
+    sources = {max(sharing - 2, 0): windowed, max(sharing - 1, 0): 0}
+    sources[max(sharing - 1, 0)] += len(readers) - windowed
+    return sum(batch.kv[source] * count for source, count in sources.items() if source < first)
 
 
 def _hole(shape: ModelShape, size: Activations, first: bool, pipelined: bool) -> int:

@@ -57,5 +57,5 @@ class Keys:
 
     def _whole(self, key: str, value: Any) -> int:
         if not isinstance(value, (int, float)) or not 0 <= value < LARGEST:
-            raise PoolError(f"{self.path} has {self.architecture}.{key} = {value}, no count: get the file again")
+            raise PoolError(f"{self.path} has {self.architecture}.{key} = {value!r:.80}, no count: get the file again")
         return int(value)

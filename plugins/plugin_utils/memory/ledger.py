@@ -19,6 +19,7 @@ from typing import Any, Callable, Mapping
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.memory import aborts, compute, kv
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.batch import Batch
+from ansible_collections.relay.pool.plugins.plugin_utils.memory.header import check_header
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.reads import Reads, token_reads
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.shape import (
     NEXTN_SKIPPED,
@@ -135,6 +136,7 @@ class Ledger:
 
 def check_model(gguf: Mapping[str, Any], what: str = "the model") -> None:
     """Raise when the file is no complete, loadable model."""
+    check_header(gguf, what)
     path = gguf.get("path") or what
     role = gguf.get("role", "model")
     if role != "model":
@@ -163,7 +165,7 @@ def model_ledger(gguf: Mapping[str, Any], spec: ContextSpec) -> Ledger:
         )
     padding = tensors.get("row_padding") or {}
     block_pad = list(padding.get("512") or [0] * shape.n_block)
-    if len(block_pad) != shape.n_block or not all(isinstance(size, int) for size in blocks + block_pad):
+    if len(block_pad) != shape.n_block:
         raise PoolError(f"{gguf.get('path')} lists no size for some of its blocks: read it again with gguf_info")
     if shape.architecture in NEXTN_SKIPPED:
         for layer in range(shape.n_layer - shape.n_layer_nextn, shape.n_layer):

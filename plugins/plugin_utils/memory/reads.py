@@ -48,7 +48,7 @@ def token_reads(gguf: Mapping[str, Any], blocks: Sequence[int], n_layer: int) ->
     used = keys.per_layer("expert_used_count", len(blocks), 0)
     stacked = tensors.get("experts") or [0] * len(blocks)
     single = tensors.get("expert") or [0] * len(blocks)
-    if not len(stacked) == len(single) == len(blocks) or not all(_is_size(size) for size in (*stacked, *single)):
+    if not len(stacked) == len(single) == len(blocks):
         raise PoolError(f"{path} lists no experts for some of its blocks: read it again with gguf_info")
     # nanbeige.cpp runs through the blocks several times, on the device that holds them
     loops = max(n_layer // len(blocks), 1) if len(blocks) > 1 else 1
@@ -60,7 +60,3 @@ def token_reads(gguf: Mapping[str, Any], blocks: Sequence[int], n_layer: int) ->
         experts=tuple(experts + added),
         routed=tuple(routed + added),
     )
-
-
-def _is_size(value: Any) -> bool:
-    return isinstance(value, int) and value >= 0

@@ -14,6 +14,8 @@ from ansible_collections.relay.pool.plugins.plugin_utils.memory.keys import Keys
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.recurrence import UNKNOWN, Recurrence, recurrence
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.wiring import Wiring, wiring
 
+# LLAMA_MAX_LAYERS of llama.cpp (src/llama-hparams.h).
+MAX_LAYERS = 512
 # Every architecture whose caches are known; of any other nothing is believed that would make them smaller.
 KNOWN = windows.FULL | frozenset(windows.PATTERNS) | caches.RECURRENT | caches.HYBRID | caches.LATENT | caches.NO_CACHE
 # Architectures whose NextN layers llama.cpp skips at load unless it drafts with them (TENSOR_SKIP).
@@ -81,6 +83,7 @@ def model_shape(gguf: Mapping[str, Any]) -> ModelShape:
     n_block = keys.number("block_count")
     if not n_block:
         raise PoolError(f"{path} has no layers: it is not a model llama.cpp can load")
+    _check_layers(path, n_block)
     n_embd = keys.number("embedding_length")
     n_nextn = min(keys.number("nextn_predict_layers", 0), n_block)
     heads = keys.per_layer("attention.head_count", n_block, 0)
@@ -135,6 +138,11 @@ def model_shape(gguf: Mapping[str, Any]) -> ModelShape:
     )
 
 
+def _check_layers(path: str, n_layer: int) -> None:
+    if n_layer > MAX_LAYERS:
+        raise PoolError(f"{path} claims {n_layer} layers, and llama.cpp takes at most {MAX_LAYERS}: get the file again")
+
+
 def _every_layer(keys: Keys, heads: list[int]) -> list[int]:
     """KV heads of every layer that llama.cpp makes of the file's blocks; without the key as many as heads."""
     head_kv = heads
@@ -143,7 +151,9 @@ def _every_layer(keys: Keys, heads: list[int]) -> list[int]:
     if keys.architecture == "graniteswitch":
         return [*head_kv, 1]  # granite-switch.cpp: a layer of one head picks the adapter
     if keys.architecture == "nanbeige":
-        return head_kv * max(keys.number("num_loops", 1), 1)  # nanbeige.cpp: the blocks are run through several times
+        loops = max(keys.number("num_loops", 1), 1)
+        _check_layers(keys.path, len(head_kv) * loops)
+        return head_kv * loops  # nanbeige.cpp: the blocks are run through several times
     return head_kv
 
 

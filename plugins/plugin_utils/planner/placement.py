@@ -309,9 +309,15 @@ def _kept(request: Request) -> dict[str, Any] | None:
         _check(request, planner, chosen.layout)
         if kept["llama"] != previous.get("llama"):
             kept["warnings"] = warnings(request, planner.dialect, chosen.layout, chosen.verdict)
-        if _machines(kept["refused"]) != _machines(planner.refused):
-            kept["refused"] = planner.all_refused(chosen.layout)
+        refused = planner.all_refused(chosen.layout)
+        if _machines(kept["refused"]) != _machines(refused):
+            kept["refused"] = refused
     return kept
+
+
+def _refused(request: Request, planner: Planner, layout: Layout) -> list[Refusal]:
+    """What cannot be used, then what could be and is not."""
+    return [*planner.refused, *unused(planner.pool.machines(), layout, planner.refused, request.allow_cpu)]
 
 
 def _machines(refused: Sequence[Mapping[str, Any]]) -> set[tuple[str, str]]:

@@ -25,7 +25,8 @@ def _file(gguf: Mapping[str, Any] | None) -> dict[str, Any] | None:
         return None
     known = {key: gguf.get(key) for key in ("architecture", "metadata", "tensors", "size_bytes")}
     known["tokenizer"] = (gguf.get("tokenizer") or {}).get("digest")
-    text = json.dumps(known, sort_keys=True, default=str)
+    # Keys of several kinds have no order before they are texts.
+    text = json.dumps(json.loads(json.dumps(known, default=str)), sort_keys=True)
     return {
         "path": gguf.get("path"),
         "size_bytes": gguf.get("size_bytes"),

@@ -12,7 +12,9 @@ from ansible_collections.relay.pool.plugins.module_utils.gpu import bandwidth
 from ansible_collections.relay.pool.plugins.module_utils.gpu.visible import BACKENDS
 from ansible_collections.relay.pool.plugins.module_utils.sizes import ABSURD_BYTES, digits
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
+from ansible_collections.relay.pool.plugins.plugin_utils.kinds import SECONDS
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.backends import prefix
+from ansible_collections.relay.pool.plugins.plugin_utils.machines.facts import check_facts, facts_problem
 
 MACHINE_KEYS = ("state", "gpus", "memory", "link")
 GPU_KEYS = (
@@ -45,13 +47,13 @@ def filled_up(nodes: Mapping[str, Any]) -> tuple[Nodes, list[str]]:
     A key that is there, if only as null, was gathered and stays. Of a GPU the size and the name are enough; what there
     is of memory counts as free.
     """
-    taken = {node.get("address") for node in nodes.values() if isinstance(node, Mapping)}
+    taken = {str(node.get("address")) for node in nodes.values() if isinstance(node, Mapping)}
     filled: Nodes = {}
     notes = []
     number = 0
     for name, node in nodes.items():
         # What is no machine at all is for the planner to say. No facts are no machine either.
-        if not isinstance(node, Mapping) or not node:
+        if not node or facts_problem(node):
             filled[name] = node
             continue
         node = dict(node)
@@ -76,6 +78,9 @@ def what_if(nodes: Mapping[str, Any], host: str, workers: Sequence[str], changes
     :raises PoolError: for an entry that cannot be meant.
     """
     changed, order = dict(nodes), list(workers)
+    for name in (host, *workers):
+        if changed.get(name):
+            check_facts(name, changed[name])
     for name, change in changes.items():
         where = f"relay_what_if.{name}"
         entry = _entry(where, change, MACHINE_KEYS, "gpus, memory, link or state: absent")
@@ -174,7 +179,7 @@ def _gpus(where: str, gpus: list[Any], change: Any) -> list[Any]:
             f"{where}.memory_free_bytes is {gpu['memory_free_bytes']}, more than memory_total_bytes, "
             f"{gpu['memory_total_bytes']}: {WAY_OUT}"
         )
-    if gpu.get("vendor", "nvidia") not in BACKENDS:
+    if str(gpu.get("vendor", "nvidia")) not in BACKENDS:
         raise PoolError(f"{where}.vendor is {gpu['vendor']!r:.80}: it must be one of {', '.join(BACKENDS)}")
     for key in ("name", "device", "uuid"):
         if key in gpu and not (isinstance(gpu[key], str) and gpu[key]):
@@ -189,8 +194,9 @@ def _linked(where: str, host: Mapping[str, Any], worker: str, change: Any) -> di
     entry = _entry(where, change, LINK_KEYS, "rtt_seconds or speed_mbps")
     for key, value in entry.items():
         number = _number(value)
-        if number is None or number < 0 or (key == "speed_mbps" and number != int(number)):
-            kind = "a number of seconds" if key == "rtt_seconds" else "a whole number of Mbit/s"
+        sound = number is not None and (SECONDS.fits(number) if key == "rtt_seconds" else number == int(number) >= 0)
+        if number is None or not sound:
+            kind = SECONDS.name if key == "rtt_seconds" else "a whole number of Mbit/s"
             raise PoolError(f"{where}.{key} is {value!r:.80}, not {kind}: {WAY_OUT}")
         entry[key] = int(number) if key == "speed_mbps" else number
     links = list(host.get("links") or [])

@@ -32,10 +32,23 @@ def explain(request: Request, arrangement: Arrangement, pool: Pool, refused: Seq
     ways = ways_out(Trials(request, pool, arrangement.overrides))
     left_out = refused_lines([entry for entry in refused if _counts(entry, request.allow_cpu)])
     return "{}: {}{}".format(
-        _too_little_ram(request, arrangement.ledger, pool.host) or _too_little(request, arrangement.ledger, pool),
+        _nothing(request, pool)
+        or _too_little_ram(request, arrangement.ledger, pool.host)
+        or _too_little(request, arrangement.ledger, pool),
         ", or ".join(ways) or "add a machine",
         f" (not counted: {'; '.join(left_out)})" if left_out else "",
     )
+
+
+def _nothing(request: Request, pool: Pool) -> str | None:
+    """When there is no device at all that may hold layers."""
+    allow_cpu, names = request.allow_cpu, [member.host for member in pool.machines()]
+    if pool.holders(allow_cpu):
+        return None
+    shown = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+    if allow_cpu:
+        return f"no device can hold layers: neither a usable GPU nor a known amount of free RAM on {shown}"
+    return f"no usable GPU on {shown}"
 
 
 def _counts(entry: Refusal, allow_cpu: bool) -> bool:

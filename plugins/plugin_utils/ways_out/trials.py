@@ -8,14 +8,14 @@ from __future__ import annotations
 import dataclasses
 import heapq
 from bisect import bisect_left
-from typing import Any, Callable
+from typing import Any, Callable, Mapping
 
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.arrangement import Arrangement
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.best import layout_exists
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.costs import nominal_bandwidth
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.pool import Pool
-from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import Ledger, model_ledger
+from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import ContextSpec, Ledger, model_ledger
 from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.ways_out.bounds import may_fit
 
@@ -39,6 +39,7 @@ class Trials:
         self.pool: Pool = _largest(pool)
         self._overrides = overrides
         self._made = 0
+        self._arrangements: dict[tuple[int, ContextSpec], tuple[Mapping[str, Any], Arrangement]] = {}
 
     def changed(self, **changes: Any) -> Request:
         """The request with other options."""
@@ -53,8 +54,13 @@ class Trials:
         if self._made >= MOST:
             raise Exhausted
         self._made += 1
-        nominal = nominal_bandwidth(pool.holders(request.allow_cpu))
-        return layout_exists(Arrangement(ledger, nominal, overrides=self._overrides), pool, request.allow_cpu)
+        # What the model takes on a device is the same whatever the pool, and whether there is a layout asks no time.
+        key = (id(request.model), request.target_spec(False))
+        if key not in self._arrangements:
+            nominal = nominal_bandwidth(pool.holders(request.allow_cpu))
+            # With the model, whose id would be given to another one otherwise.
+            self._arrangements[key] = (request.model, Arrangement(ledger, nominal, overrides=self._overrides))
+        return layout_exists(self._arrangements[key][1], pool, request.allow_cpu)
 
     def may_work(self, request: Request | None = None, pool: Pool | None = None) -> bool:
         """False where the sizes alone say that there is no plan."""

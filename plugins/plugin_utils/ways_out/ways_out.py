@@ -103,7 +103,7 @@ def _ubatch(trials: Trials) -> str | None:
 
 def _reserve(trials: Trials) -> str | None:
     devices = [device for member in trials.pool.machines() for device in member.devices]
-    most = max(device.reserve_bytes for device in devices)
+    most = max((device.reserve_bytes for device in devices), default=0)
 
     def asked(steps: int) -> tuple[Request, Pool]:
         reserve = max(most - steps * RESERVE_STEP_BYTES, 0)

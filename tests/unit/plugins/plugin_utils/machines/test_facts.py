@@ -40,6 +40,12 @@ from hypothesis import strategies as st
         ({"memory": {"available_bytes": "4 GiB"}}, "memory.available_bytes is '4 GiB'"),
         ({"cpu": {"physical_cores": 0}}, "cpu.physical_cores is 0, not a whole number, 1 or more"),
         ({"links": [{"rtt_seconds": math.nan}]}, "links.0.rtt_seconds is nan, not a number of seconds"),
+        (
+            {"links": [{"rtt_seconds": 1e300}]},
+            r"links.0.rtt_seconds is 1e\+300, not a number of seconds, less than a day",
+        ),
+        ({"backends": ["CUDA", None]}, "backends.1 is None, not a text"),
+        ({"machine_id": "\ud800"}, "machine_id is .*, not a text"),
         ({"listeners": ["22"]}, "listeners.0 is '22', not a dictionary"),
         ({"overrides": {"memory.available_bytes": 1}}, "overrides is {.*, not a list"),
         ({"address": 5}, "address is 5, not a text"),

@@ -717,6 +717,15 @@ def test_a_running_pool_keeps_its_plan(ask, small):
     assert make_plan(dataclasses.replace(request, previous=first))["kept"]
 
 
+def test_what_is_free_on_unused_devices_changes_nothing_of_a_kept_plan(ask):
+    request = ask([], [3000, 2900])
+    first = make_plan(request)
+    assert {(entry["host"], entry["device"]) for entry in first["refused"]} == {("a", None), ("b", "CUDA1")}
+    nodes = json.loads(json.dumps(request.nodes))
+    nodes["b"]["gpus"][1]["memory_free_bytes"] = 0
+    assert make_plan(dataclasses.replace(request, nodes=nodes, previous=first)) == {**first, "kept": True}
+
+
 @pytest.mark.parametrize(
     "changes", [{"ctx_size": 2048}, {"alias": "other"}, {"extra_args": ("--seed", "1")}, {"draft": None}]
 )

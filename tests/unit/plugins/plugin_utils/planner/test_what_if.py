@@ -157,6 +157,8 @@ def test_a_worker_without_facts_is_supposed_anew(pool):
         ({"b": {"gpus": [{"memory_total_bytes": 0}]}}, "relay_what_if.b.gpus.0.memory_total_bytes is 0, not a number"),
         ({"b": {"gpus": [{"memory_total_bytes": True}]}}, "memory_total_bytes is True, not a number of bytes"),
         ({"b": {"gpus": [{"memory_total_bytes": 2**60}]}}, "not a number of bytes"),
+        ({"b": {"gpus": [{**CARD, "vendor": [None]}]}}, "relay_what_if.b.gpus.0.vendor is [None]: it must be one of"),
+        ({"b": {"link": {"rtt_seconds": 86400}}}, "rtt_seconds is 86400, not a number of seconds, less than a day"),
         ({"b": {"gpus": [{**CARD, "memory_free_bytes": 25 * GIB}]}}, "more than memory_total_bytes, 25769803776"),
         ({"b": {"gpus": [{**CARD, "vendor": "matrox"}]}}, "vendor is 'matrox': it must be one of nvidia, amd"),
         ({"b": {"gpus": [{**CARD, "name": 3090}]}}, "relay_what_if.b.gpus.0.name is 3090, not a text"),
@@ -225,3 +227,11 @@ def test_what_was_gathered_stays_as_it_is(world):
 def test_ram_that_is_written_down_is_free():
     (filled, _notes) = filled_up({"a": {"memory": {"total_bytes": 8 * MIB}, "address": "10.0.0.1"}})
     assert filled["a"]["memory"]["available_bytes"] == 8 * MIB
+
+
+@pytest.mark.parametrize(("key", "junk"), [("memory", 5), ("gpus", [3]), ("address", [[]]), ("links", {})])
+def test_facts_that_are_none_are_said_first(pool, key, junk):
+    pool["b"][key] = junk
+    with pytest.raises(PoolError, match=f"^the facts of b cannot be used: {key}"):
+        what_if(pool, "a", ("b",), {"b": {"gpus": [CARD]}})
+    assert filled_up(pool)[0]["b"] == pool["b"]

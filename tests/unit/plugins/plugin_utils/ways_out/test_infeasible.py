@@ -14,6 +14,7 @@ import time
 
 import pytest
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts import needs
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.best import layout_exists
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import Planner, make_plan
 from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
@@ -51,7 +52,7 @@ def feasible(request):
 
 def offers(sentence):
     """The ways out in a sentence of explain()."""
-    ways = re.search(r"\)(?:, but not in whole layers)?: (.*)|beside its reserve: (.*)", sentence)
+    ways = re.search(r"\)(?:, but not in whole layers)?: (.*)|beside its reserve: (.*)|^no [^:]*: (.*)", sentence)
     text = next(filter(None, ways.groups()))
     return re.split(r", or ", re.sub(r" \(not counted: .*\)$", "", text))
 
@@ -162,18 +163,20 @@ def random_request(rng, world):
 
 def test_every_way_out_works_and_a_smaller_step_does_not(world):
     rng = random.Random(5)
-    seen, pools = {}, 0
+    seen, pools, nothing = {}, 0, 0
     while pools < POOLS:
         request = random_request(rng, world)
         sentence = refusal(request)
-        if sentence is None or "no usable GPU" in sentence or "no device can hold" in sentence:
+        if sentence is None:
             continue
         pools += 1
+        nothing += "no usable GPU" in sentence
         for way in offers(sentence):
             now, less = changed(request, world, way)
             assert feasible(now), (way, sentence)
             assert less is None or not feasible(less), (way, sentence)
             seen[way.split(" to ")[0].split(" with ")[0].split(" most")[0]] = way
+    assert nothing
     kinds = " | ".join(seen)
     for kind in (
         "lower relay_ctx_size", "set relay_kv_cache_type", "lower relay_ubatch_size",
@@ -202,6 +205,23 @@ def test_few_plans_are_tried(ask, world, monkeypatch):
     assert "give " in sentence
     assert "add a machine" in sentence
     assert 5 < len(made) <= trials.MOST
+
+
+def test_what_a_model_takes_is_computed_once_for_all_pools(ask, world, monkeypatch):
+    """With embeddings for every layer the ranges of layers are many, and none is like another."""
+    asked, computed = [], []
+    monkeypatch.setattr(
+        trials, "layout_exists", lambda *tried: asked.append(tried[0].ledger.kv) or layout_exists(*tried)
+    )
+    monkeypatch.setattr(
+        needs.Needs, "_row", lambda self, *args, real=needs.Needs._row: computed.append(1) or real(self, *args)
+    )
+    keys = {"attention__sliding_window": 512, "embedding_length_per_layer_input": 256, "altup__num_inputs": 4}
+    model = world.gguf(arch="gemma3n", n_layer=30, layer_mib=900, **keys, attention__shared_kv_layers=10)
+    assert "give " in refusal(ask(*[[9000]] * 2, model={**model, "size_bytes": None}))
+    kinds = 4
+    assert len(asked) > 2 * len(set(asked))
+    assert len(computed) <= kinds * 31 * (len(set(asked)) + 1)
 
 
 def test_what_the_sizes_rule_out_is_not_tried(ask, monkeypatch):
@@ -321,3 +341,16 @@ def test_a_thousand_machines_are_explained_quickly(ask, world):
     assert time.monotonic() - started < 10
     assert "add a machine with" in sentence
     assert "give n" in sentence
+
+
+def test_cpus_that_do_not_hold_the_model_are_no_way_out(ask, world):
+    small, large = world.node(1, ram=600), world.node(1, ram=4000)
+    with pytest.raises(PoolError, match=r"^no usable GPU on a: set relay_allow_cpu to true, or add a machine with \d"):
+        make_plan(ask(large))
+    with pytest.raises(PoolError, match=r"^no usable GPU on a: add a machine with [\d ]+ MiB of free GPU memory$"):
+        make_plan(ask(small))
+    unknown = world.node(1, ram=None)
+    with pytest.raises(
+        PoolError, match=r"^no device can hold layers: neither .* RAM on a: add a machine with [\d ]+ MiB"
+    ):
+        make_plan(ask(unknown, allow_cpu=True))
