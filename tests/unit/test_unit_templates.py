@@ -78,7 +78,7 @@ def test_a_worker_ends_before_its_machine_runs_out_of_memory():
 
 @pytest.mark.parametrize(
     ("devices", "free", "limit"),
-    [(["CPU"], 4 << 30, (4 << 30) + (256 << 20)), (["CUDA0"], 4 << 30, 0), (["CPU"], None, 0)],
+    [(["CPU"], 4 << 30, 5 << 30), (["CPU"], 3 << 29, 2 << 30), (["CUDA0"], 4 << 30, 0), (["CPU"], None, 0)],
 )
 def test_what_a_worker_on_the_cpu_may_have_is_what_was_free_and_room_for_the_program(devices, free, limit):
     """Of a GPU worker the plan does not know what it takes in RAM."""
