@@ -21,6 +21,8 @@ from ansible_collections.relay.pool.plugins.plugin_utils.views.words import (
 )
 
 WIDTH = 100
+# What a machine says of itself must not steer the terminal of whoever reads it.
+CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) != "\n"}
 COLUMNS = ("weights", "KV", "compute", "draft", "reserve", "free", "left")
 
 
@@ -112,4 +114,4 @@ def plan_table(plan: Mapping[str, Any]) -> str:
     for hint in plan.get("advice") or []:
         notes += _wrapped("advice   ", hint)
     sections = (_wrapped("", head), stages, state, commands, notes)
-    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+    return "\n\n".join("\n".join(lines) for lines in sections if lines).translate(CONTROLS) + "\n"

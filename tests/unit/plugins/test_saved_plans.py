@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -103,6 +104,21 @@ def test_verify_names_a_plan_that_cannot_be_read(plan, tmp_path):
     status, said, _planned = plan(playbook=PLAYBOOKS / "verify.yml", relay_model="/m.gguf")
     assert status == 2
     assert re.search(rf"{tmp_path}/etc/plan.json of box is no JSON .*: run deploy.yml again\.", words(said))
+
+
+def test_verify_names_machines_of_the_plan_that_are_not_in_the_inventory(models, plan, tmp_path):
+    """What is in the file is a text, whatever a template would make of it."""
+    status, said, made = plan(relay_model=str(models["model"]))
+    assert status == 0, said
+    trap = "{{ lookup('pipe', 'touch %s') }}" % (tmp_path / "sprung")
+    made.update(host=trap, advice=[trap], workers=[{"host": "elsewhere", "endpoint": trap, "args": [], "devices": []}])
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "plan.json").write_text(json.dumps(made))
+    status, said, _planned = plan(playbook=PLAYBOOKS / "verify.yml", relay_model=str(models["model"]))
+    assert status == 2, said
+    assert "plan.json of box has elsewhere, {{ lookup('pipe'," in words(said)
+    assert ", of which relay_pool knows nothing: put the machines that are missing back" in words(said)
+    assert not (tmp_path / "sprung").exists()
 
 
 def test_what_another_machine_would_bring(models, plan, tmp_path):

@@ -52,3 +52,12 @@ def test_a_command_line_breaks_between_options_only():
     assert words.command("prog", ["--a", "x y", "--b", "-1", "--c"], {"V": "a b"}) == [
         "V='a b'", "prog", "--a 'x y'", "--b -1", "--c",
     ]  # fmt: skip
+
+
+def test_what_a_machine_says_does_not_steer_the_terminal():
+    plan = plans.vendors()
+    plan["refused"][-1]["message"] += ": \x1b]0;a title\x07\x9b31m red"
+    plan["server_args"] = [*plan["server_args"], "--x", "a\rb"]
+    table = plan_table(plan)
+    assert all(character == "\n" or character.isprintable() for character in table)
+    assert "\ufffd]0;a title\ufffd" in table
