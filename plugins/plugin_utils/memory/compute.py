@@ -25,6 +25,8 @@ from ansible_collections.relay.pool.plugins.plugin_utils.memory.batch import (
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.shape import ModelShape
 from ansible_collections.relay.pool.plugins.plugin_utils.units import MIB
 
+# Their last layer picks the rows of the output from its input, too, also where the output itself is elsewhere.
+PICKS_TWICE = frozenset(("stablelm",))
 # For what lies in steps of an alignment; nothing else is rounded.
 MARGIN = MIB // 8
 
@@ -61,6 +63,8 @@ def device_bytes(
         body = max(body, size.received)
     if output:
         body = max(body, _beside_logits(shape, size) + logits(shape, batch))
+    elif shape.architecture in PICKS_TWICE:
+        kept += batch.n_outputs * shape.n_embd * FLOAT
     return kept + body + MARGIN
 
 
