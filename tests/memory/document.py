@@ -51,7 +51,7 @@ def text(outcomes: list[report.Outcome], runs: Sequence[Run]) -> str:
         f"{len(architectures)} architectures,\n",
         f"{len(runs)} arrangements of each: contexts of {', '.join(map(str, contexts))} tokens,\n",
         f"{slots} slots, {caches} cache; no, one, two and four workers, and two workers with a quarter of the\n",
-        "layers on the host's CPU.\n",
+        "layers on the host's CPU, with and without the output.\n",
         "\n## By model\n\n",
         markdown([report.HEAD, *report.table(outcomes)]),
         MEANING,
