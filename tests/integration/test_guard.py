@@ -20,7 +20,7 @@ from tests.integration.test_memory import QUANTISED, WIDE, node
 MIB = 1024 * 1024
 # (name, shape of the target: None is the real model, MiB free on the host and the workers, options of the request)
 CASES = (
-    ("tied_output", None, (130, 80, 90), {"ctx_size": 2048, "parallel": 1}),
+    ("tied_output", None, (110, 70, 75), {"ctx_size": 2048, "parallel": 1}),
     ("slots", None, (115, 70, 80), {"ctx_size": 4096, "parallel": 2, "draft_max": 4, **QUANTISED}),
     ("untied_output", {**WIDE, "n_vocab": 49152}, (250, 150, 200), {"ctx_size": 1024, "parallel": 1}),
 )

@@ -21,7 +21,7 @@ MIB = 1024 * 1024
 # What of llama-server's command line decides the memory; the workers' endpoints are those of this test.
 DECIDING = (
     "--model", "--device", "--tensor-split", "--n-gpu-layers", "--ctx-size", "--parallel", "--cache-type-k",
-    "--cache-type-v", "--flash-attn", "--ubatch-size", "--batch-size",
+    "--cache-type-v", "--flash-attn", "--ubatch-size", "--batch-size", "--override-tensor",
 )  # fmt: skip
 WIDE = {"n_layers": 24, "n_embd": 512, "n_ff": 1536, "n_vocab": 4000}
 QUANTISED = {"cache_type_k": "q8_0", "cache_type_v": "q8_0"}
