@@ -53,6 +53,8 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "draft_scope": {"type": "str", "default": "sharded", "choices": ["sharded", "any"]},
     "draft_reserve": {"type": "bool", "default": True},
     "draft_device": {"type": "str", "default": "auto"},
+    "speculation_type": {"type": "str", "default": "auto"},
+    "draft_fallback": {"type": "str", "default": "none", "choices": ["none", "ngram-mod"]},
     "draft_dropped": {"type": "str", "default": ""},
     "reserve_bytes": {"type": "int"},
     "allow_cpu": {"type": "bool", "default": False},

@@ -146,10 +146,22 @@ options:
     default: true
   draft_device:
     description:
-      - Device of the host that holds the draft, for example V(CUDA0), or V(none) for its CPU.
-      - V(auto) takes the host's GPU with most room, or the CPU of a host without one.
+      - Where the draft runs, for example V(CUDA0) for that device of the host, V(cpu) for the host's CPU, or the
+        inventory name of a worker.
+      - V(auto) takes a device of the host with room, else its CPU.
     type: str
     default: auto
+  speculation_type:
+    description:
+      - How tokens are proposed, a value of today's C(--spec-type) of C(llama-server), such as V(draft-mtp).
+      - V(auto) tells it from the headers of the draft and the target.
+    type: str
+    default: auto
+  draft_fallback:
+    description: What proposes tokens in the place of a draft that is dropped. V(ngram-mod) needs no second model.
+    type: str
+    default: none
+    choices: [none, ngram-mod]
   draft_dropped:
     description:
       - Why the draft of O(previous) has no room any more. The plan is then O(previous) without its draft, every layer

@@ -36,7 +36,16 @@ PARTS: dict[str, dict[str, Any]] = {
     "measured": {"tokens_per_second": RATE, "with_draft_tokens_per_second": RATE},
 }
 # What becomes part of a command line.
-TEXTS = ("host", "draft_path", "alias", "server_host", "draft_device", "api_key_file")
+TEXTS = (
+    "host",
+    "draft_path",
+    "alias",
+    "server_host",
+    "draft_device",
+    "speculation_type",
+    "draft_fallback",
+    "api_key_file",
+)
 
 
 @dataclass(frozen=True)
@@ -69,6 +78,8 @@ class Request:
     draft_scope: str = "sharded"
     draft_reserve: bool = True
     draft_device: str = "auto"
+    speculation_type: str = "auto"
+    draft_fallback: str = "none"
     reserve_bytes: int | None = None
     allow_cpu: bool = False
     allow_partial: bool = False
@@ -120,9 +131,13 @@ class Request:
         """The name that clients ask for; by default the file's name without its ending."""
         return self.alias or self.model_path.rsplit("/", 1)[-1].rsplit(".gguf", 1)[0]
 
-    def target_spec(self, drafting: bool) -> ContextSpec:
-        """The target's context; verifying a draft needs an output row per drafted token."""
-        rows = self.parallel * (1 + self.draft_max if drafting else 1)
+    def target_spec(self, drafted: int = 0, mtp: bool = False, snapshots: int = 0) -> ContextSpec:
+        """The target's context; verifying needs an output row per drafted token.
+
+        :param drafted: tokens that a round proposes at most. mtp: the target's own MTP layers propose them.
+        :param snapshots: recurrent states that are kept per slot to step back.
+        """
+        rows = self.parallel * (1 + drafted)
         return ContextSpec(
             ctx_size=self.ctx_size,
             parallel=self.parallel,
@@ -130,6 +145,8 @@ class Request:
             cache_type_v=self.cache_type_v,
             ubatch_size=min(self.ubatch_size, self.batch_size),
             n_outputs=min(rows, self.batch_size),
+            mtp=mtp,
+            snapshots=snapshots,
         )
 
     def draft_spec(self) -> ContextSpec:

@@ -79,8 +79,8 @@ class Brute:
         for is_cpu, ordinary in ((False, CARD), (True, DESKTOP)):
             known = [device.speed for device in holders if device.speed and (device.name == "CPU") is is_cpu]
             self.unknown_speed[is_cpu] = sum(known) // len(known) if known else ordinary
-        self.plain = model_ledger(request.model, request.target_spec(False))
-        self.drafting = model_ledger(request.model, request.target_spec(True))
+        self.plain = model_ledger(request.model, request.target_spec())
+        self.drafting = model_ledger(request.model, request.target_spec(request.draft_max))
 
     def holders(self, name: str) -> list[Memory]:
         """The devices of a machine that may hold layers."""

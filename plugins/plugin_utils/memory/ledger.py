@@ -38,7 +38,10 @@ REORDERED_ROWS = 8
 
 @dataclass(frozen=True)
 class ContextSpec:
-    """How a model is to be run."""
+    """How a model is to be run.
+
+    mtp: its own MTP layers draft, in a context beside. snapshots: recurrent states per slot besides the one in use.
+    """
 
     ctx_size: int
     parallel: int
@@ -46,6 +49,8 @@ class ContextSpec:
     cache_type_v: str = "f16"
     ubatch_size: int = 512
     n_outputs: int = 1
+    mtp: bool = False
+    snapshots: int = 0
 
 
 @dataclass(frozen=True)

@@ -64,13 +64,13 @@ class Planner:
         self.dialect: Dialect = dialect(request.llama)
         self.refused: list[Refusal] = []
         self.pool = self._pool(deciding_gpus(request.previous) if keep else {})
-        self.ledger: Ledger = model_ledger(request.model, request.target_spec(False))
+        self.ledger: Ledger = model_ledger(request.model, request.target_spec())
         self.verdict, self.draft_ledger = self._draft()
 
     @cached_property
     def ledger_drafting(self) -> Ledger:
         """The target's when it checks the tokens of a draft."""
-        return model_ledger(self.request.model, self.request.target_spec(True))
+        return model_ledger(self.request.model, self.request.target_spec(self.request.draft_max))
 
     def _pool(self, before: Mapping[str, Collection[str]]) -> Pool:
         request = self.request

@@ -46,8 +46,8 @@ def deciding_inputs(
         for name in (
             "ctx_size", "parallel", "cache_type_k", "cache_type_v", "ubatch_size", "batch_size", "server_host",
             "server_port", "rpc_port", "rpc_cache", "draft_path", "draft_max", "draft_min", "draft_gpu_layers",
-            "draft_p_min", "draft_scope", "draft_reserve", "draft_device", "reserve_bytes", "allow_cpu", "threads",
-            "api_key_file", "metrics", "log_verbosity",
+            "draft_p_min", "draft_scope", "draft_reserve", "draft_device", "speculation_type", "draft_fallback",
+            "reserve_bytes", "allow_cpu", "threads", "api_key_file", "metrics", "log_verbosity",
         )
     }  # fmt: skip
     options["alias"] = request.served_alias

@@ -55,7 +55,7 @@ class Trials:
             raise Exhausted
         self._made += 1
         # What the model takes on a device is the same whatever the pool, and whether there is a layout asks no time.
-        key = (id(request.model), request.target_spec(False))
+        key = (id(request.model), request.target_spec())
         if key not in self._arrangements:
             nominal = nominal_bandwidth(pool.holders(request.allow_cpu))
             # With the model, whose id would be given to another one otherwise.
@@ -71,7 +71,7 @@ class Trials:
     def ledger(self, request: Request) -> Ledger | None:
         """None where the model cannot be run like that."""
         try:
-            return model_ledger(request.model, request.target_spec(False))
+            return model_ledger(request.model, request.target_spec())
         except PoolError:
             return None
 

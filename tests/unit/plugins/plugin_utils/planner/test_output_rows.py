@@ -16,7 +16,7 @@ def test_the_rows_that_only_llama_fit_params_reserves(ask, world):
     plan = make_plan(request)
     rows = output_rows(plan, request.model, request.draft)
     assert set(rows["target"]) == {"Host", "RPC0", "RPC1", "CUDA0"}
-    vocab = model_ledger(request.model, request.target_spec(True)).shape.n_vocab
+    vocab = model_ledger(request.model, request.target_spec(request.draft_max)).shape.n_vocab
     # a row per token that the draft may propose, and one per slot
     served = 1 * (1 + request.draft_max)
     assert rows["target"]["Host"] == -served * vocab * 4

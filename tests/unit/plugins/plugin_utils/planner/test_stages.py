@@ -131,7 +131,7 @@ def test_what_its_own_layers_need_is_enough_for_a_device(ask, world, kind):
     model = next(model for model in iter(lambda: random_model(rng, 18, 60), None) if model["architecture"] == kind)
     nodes = [world.node(number, [1]) for number in (1, 2, 3)]
     request = ask(*nodes, model=model, ctx_size=65536, reserve_bytes=0)
-    ledger = model_ledger(model, request.target_spec(False))
+    ledger = model_ledger(model, request.target_spec())
     spared = 0
     # The last one is the host's.
     for name, first, end in (("b", 0, 6), ("c", 6, 11), ("a", 11, 19)):
