@@ -17,7 +17,6 @@ import random
 import re
 import signal
 import socket
-import string
 import subprocess
 import time
 import urllib.error
@@ -25,6 +24,8 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+
+from tests.tiny.writer import spm, write_llama
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "relay-pool"
 START_SECONDS = 60
@@ -201,54 +202,8 @@ def tiny_model(tmp_path_factory):
 
 def write_tiny_model(path: Path, n_layers: int, n_embd: int, n_ff: int, n_vocab: int, tied: bool) -> None:
     """A llama GGUF with F32 weights: 4 heads, 2 KV heads, a byte-level SPM vocabulary."""
-    gguf = pytest.importorskip("gguf")
-    numpy = pytest.importorskip("numpy")
-    rng = numpy.random.default_rng(n_layers)
-    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", *string.ascii_lowercase]
-    tokens += [f"\u2581w{number}" for number in range(len(tokens), n_vocab)]
-    types = [2, 3, 3] + [6] * 256 + [1] * (n_vocab - 259)
-    n_kv = n_embd // 2
-
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_name(f"tiny {n_layers} layers")
-    writer.add_block_count(n_layers)
-    writer.add_context_length(4096)
-    writer.add_embedding_length(n_embd)
-    writer.add_feed_forward_length(n_ff)
-    writer.add_head_count(4)
-    writer.add_head_count_kv(2)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_dimension_count(n_embd // 4)
-    writer.add_vocab_size(n_vocab)
-    writer.add_tokenizer_model("llama")
-    writer.add_token_list(tokens)
-    writer.add_token_scores([-float(number) for number in range(n_vocab)])
-    writer.add_token_types(types)
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
-
-    def add(name: str, *shape: int) -> None:
-        values = numpy.ones(shape) if "norm" in name else rng.normal(0, 0.3, shape)
-        writer.add_tensor(name, values.astype(numpy.float32))
-
-    add("token_embd.weight", n_vocab, n_embd)
-    for block in range(n_layers):
-        add(f"blk.{block}.attn_norm.weight", n_embd)
-        add(f"blk.{block}.attn_q.weight", n_embd, n_embd)
-        add(f"blk.{block}.attn_k.weight", n_kv, n_embd)
-        add(f"blk.{block}.attn_v.weight", n_kv, n_embd)
-        add(f"blk.{block}.attn_output.weight", n_embd, n_embd)
-        add(f"blk.{block}.ffn_norm.weight", n_embd)
-        add(f"blk.{block}.ffn_gate.weight", n_ff, n_embd)
-        add(f"blk.{block}.ffn_up.weight", n_ff, n_embd)
-        add(f"blk.{block}.ffn_down.weight", n_embd, n_ff)
-    add("output_norm.weight", n_embd)
-    if not tied:
-        add("output.weight", n_vocab, n_embd)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    pytest.importorskip("gguf")
+    write_llama(path, n_layers, n_embd, n_ff, spm(n_vocab), tied)
 
 
 @pytest.fixture(scope="session")
