@@ -26,8 +26,8 @@ class Vocabulary:
     model: "llama" for SPM, "gpt2" for BPE. keys: more of ``tokenizer.ggml.*``, such as ``add_bos_token``.
     """
 
-    tokens: Sequence[str]
-    types: Sequence[int]
+    tokens: Sequence[str] | Sequence[bytes]
+    types: Sequence[int] | None
     model: str = "llama"
     bos: int | None = 1
     eos: int | None = 2
@@ -116,9 +116,10 @@ def write(
         _put(writer, f"{architecture}.{key}", value)
     writer.add_tokenizer_model(vocabulary.model)
     writer.add_token_list(list(vocabulary.tokens))
-    if vocabulary.model == "llama":
+    if vocabulary.model == "llama" and "scores" not in vocabulary.keys:
         writer.add_token_scores([-float(number) for number in range(len(vocabulary.tokens))])
-    writer.add_token_types(list(vocabulary.types))
+    if vocabulary.types is not None:
+        writer.add_token_types(list(vocabulary.types))
     if vocabulary.merges is not None:
         writer.add_token_merges(list(vocabulary.merges))
     for end, token in (("bos", vocabulary.bos), ("eos", vocabulary.eos)):
