@@ -61,8 +61,10 @@ def compare_facts(target, draft) -> dict:
     ``size``, ``token`` or ``padding``, the first that llama.cpp would stumble over.
     """
     for side, facts in (("target", target), ("draft", draft)):
-        if facts is None or facts["type"] is None:
-            what = "has no tokenizer" if facts is None else f"has the unknown tokenizer '{shown(facts['model'])}'"
+        # A file of the type NONE has numbers and no tokens: llama-server aborts when it serves such a target.
+        if facts is None or facts["type"] in (None, "NONE"):
+            empty = facts is None or facts["type"] == "NONE"
+            what = "has no tokenizer" if empty else f"has the unknown tokenizer '{shown(facts['model'])}'"
             return _result("type", f"the {side} {what}")
     if target["type"] != draft["type"]:
         return _result("type", f"the target's tokenizer is {target['type']}, the draft's is {draft['type']}")
