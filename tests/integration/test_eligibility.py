@@ -86,7 +86,7 @@ def of(words):
     return T.but(vocabulary=words), D.but(vocabulary=words)
 
 
-T, D = Tiny(n_layers=2, seed=2), Tiny(seed=1)
+T, D = Tiny(seed=2), Tiny(seed=1)
 BPE_T, BPE_D = of(bpe())
 WPM_T, WPM_D = of(wpm())
 UGM_T, UGM_D = of(ugm())
@@ -122,7 +122,7 @@ PAIRS = {
     "draft is a gemma3 with windows": Pair(T, D.but(architecture="gemma3", tied=True, keys=WINDOW), DRAFTS, None),
     # Types of vocabularies
     "BPE": Pair(BPE_T, BPE_D, DRAFTS, None),
-    "WPM": Pair(WPM_T, WPM_D, DRAFTS, None),
+    "WPM, 101 is the default bos": Pair(WPM_T, key(WPM_D, bos=101), DRAFTS, None),
     "UGM": Pair(UGM_T, UGM_D, DRAFTS, None),
     "RWKV": Pair(RWKV_T, RWKV_D, DRAFTS, None),
     "PLAMO2": Pair(*of(plamo2()), DRAFTS, None),
@@ -211,7 +211,7 @@ PAIRS = {
     "BPE, draft adds bos": Pair(BPE_T, key(BPE_D, **BOS), PLAIN, "bos"),
     "BPE, draft adds no bos outright": Pair(BPE_T, key(BPE_D, **NO_BOS), DRAFTS, None),
     "BPE, 11 is the default bos": Pair(key(BPE_T, **BOS, bos=11), key(BPE_D, **BOS, bos=None), DRAFTS, None),
-    "WPM, 101 is the default bos": Pair(WPM_T, key(WPM_D, bos=102), PLAIN, "bos"),
+    "WPM, bos differs": Pair(WPM_T, key(WPM_D, bos=102), PLAIN, "bos"),
     "RWKV, draft adds bos": Pair(RWKV_T, key(RWKV_D, **BOS), PLAIN, "bos"),
     # Pre-tokenizers
     "pre gpt-2": Pair(BPE_T, key(BPE_D, pre="gpt-2"), DRAFTS, None),
