@@ -35,6 +35,8 @@ ROPE_NAMES = frozenset(("rope_freqs", "rope_factors_long", "rope_factors_short")
 # llama.cpp has no operation for them and leaves them out.
 UNUSED_NAMES = frozenset(("masked_embd_centroids", "masked_embd_ordering"))
 DRAFT_HEADS = frozenset(("eagle3", "dflash", "gemma4-assistant"))
+# What a file can do hangs on whether these are in it: DSpark's heads, and a table with a row for every position.
+TELLING_NAMES = ("conf_proj.weight", "markov_w1.weight", "position_embd.weight")
 
 
 def role_of(header: Header, names) -> str:
@@ -147,6 +149,8 @@ def tensor_facts(files: ModelFiles, architecture: str) -> dict:
         "tied": tied,
         "types": dict(sorted(types.items())),
         "unknown_types": sorted({tensor.type_number for tensor in tensors} - set(TYPES)),
+        "nextn_blocks": [block for block in range(n_blocks) if f"blk.{block}.nextn.eh_proj.weight" in names],
+        "telling": [name for name in TELLING_NAMES if name in names],
         "row_padding": {"512": padding, "512_output": output_padding},
     }
 

@@ -66,6 +66,7 @@ MODELS = {
     "no_vocab": ("NONE", None, None, False, False),
     "none": ("NONE", None, None, False, False),
 }
+MASK_IDS = {"WPM": 103}
 # Pre-tokenizers of BPE that change a default.
 ADD_BOS_PRE = frozenset(
     ("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano",
@@ -236,6 +237,7 @@ def tokenizer_facts(header: Header, heard: TokenizerListener):
         "n_tokens": n_tokens,
         "bos_token_id": bos,
         "eos_token_id": eos,
+        "mask_token_id": _special_id(header, "mask", MASK_IDS.get(kind), n_tokens),
         "add_bos_token": add_bos,
         "add_eos_token": add_eos,
         "digest": heard.tokens.running.hexdigest(),

@@ -192,6 +192,19 @@ gguf:
           description: Numbers of tensor types that are newer than this collection, sized from their offsets.
           type: list
           elements: int
+        nextn_blocks:
+          description:
+            - Numbers of the blocks with a C(nextn.eh_proj.weight), those that predict more than one token (MTP).
+            - A file may name such blocks in C(<architecture>.nextn_predict_layers) and not have them.
+          type: list
+          elements: int
+        telling:
+          description:
+            - Which of C(conf_proj.weight), C(markov_w1.weight) and C(position_embd.weight) there are.
+            - The second makes a DSpark draft of a DFlash one, the first is its confidence head. A model with the third
+              ends where its last trained position is.
+          type: list
+          elements: str
         row_padding:
           description:
             - Bytes that a CUDA device adds because it pads quantised rows to a multiple of 512 elements.
@@ -219,6 +232,9 @@ gguf:
           type: int
         eos_token_id:
           description: Token that ends a text, or null.
+          type: int
+        mask_token_id:
+          description: Token that stands for one to be guessed, or null. DFlash and DSpark drafts need it.
           type: int
         add_bos_token:
           description: Whether llama.cpp puts the first before each prompt.

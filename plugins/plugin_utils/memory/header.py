@@ -33,6 +33,8 @@ GGUF: dict[str, Any] = {
         "rope_freqs_bytes": SIZE,
         "tied": FLAG,
         "unknown_types": [SIZE],
+        "nextn_blocks": [SIZE],
+        "telling": [TEXT],
         "row_padding": {"512": [SIZE], "512_output": SIZE},
     },
     "tokenizer": {
@@ -40,10 +42,12 @@ GGUF: dict[str, Any] = {
         "n_tokens": SIZE,
         "bos_token_id": SIZE,
         "eos_token_id": SIZE,
+        "mask_token_id": SIZE,
         "add_bos_token": FLAG,
         "add_eos_token": FLAG,
         "digest": TEXT,
         "chunk_digests": [TEXT],
+        "tail_digests": [TEXT],
         "padding_from": SIZE,
     },
 }

@@ -18,7 +18,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.drafts.charge import (
     no_host_stage,
     no_room,
 )
-from ansible_collections.relay.pool.plugins.plugin_utils.drafts.eligibility import Verdict, eligibility
+from ansible_collections.relay.pool.plugins.plugin_utils.drafts.eligibility import Verdict, eligible
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import UNREADABLE, PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.arrangement import Arrangement
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.best import pool_replica
@@ -86,25 +86,9 @@ class Planner:
         self.refused.extend(members.refused)
         return read_pool(request, members, self.dialect.backends, self.refused, before)
 
-    def _eligibility(self) -> Verdict:
-        request = self.request
-        if (request.draft or request.draft_path) and not request.draft_max:
-            return Verdict("not_configured", "relay_draft_max is 0, so nothing would be drafted")
-        verdict = eligibility(
-            request.model, request.draft, request.draft_path, request.comparison, self.dialect, request.measured
-        )
-        wanted = (("--spec-draft-n-min", request.draft_min), ("--spec-draft-p-min", request.draft_p_min))
-        missing = [flag for flag, value in wanted if value and flag in self.dialect.draft_optional_missing]
-        if verdict.enabled and missing:
-            return Verdict(
-                "unsupported_build",
-                f"{self.dialect.name} does not know {', '.join(missing)}: set relay_draft_min, relay_draft_p_min to 0",
-            )
-        return verdict
-
     def _draft(self) -> tuple[Verdict, Ledger | None]:
         """What can be said of the draft before any device is chosen, and its ledger where it may run."""
-        verdict = self._eligibility()
+        verdict, _speculation = eligible(self.request, self.dialect)
         if not verdict.enabled or self.request.draft is None:
             return verdict, None
         try:

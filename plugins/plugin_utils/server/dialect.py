@@ -57,6 +57,14 @@ class Dialect:
         """True when the optional flag may be written."""
         return flag in self.optional
 
+    def type_name(self, kind: str) -> str | None:
+        """What the build calls a type of speculation."""
+        return self.spec_type if kind == "draft-simple" else kind
+
+    def lacks(self, kind: str) -> tuple[str, ...]:
+        """What the build does not know of what that type of speculation needs."""
+        return self.draft_missing if kind.startswith("draft-") else ()
+
     def check(self, sharded: bool, wanted: Sequence[str] = ()) -> None:
         """Raise when the binary cannot run such a plan; wanted are the optional flags that the user asks for."""
         missing = self.missing + tuple(flag for flag in wanted if not self.knows(flag))

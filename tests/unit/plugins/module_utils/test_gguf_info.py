@@ -143,6 +143,23 @@ def test_role(gguf_factory, arch, keys, names, role):
     assert describe_model(gguf_factory, arch=arch, keys=keys, tensors=tensors)["role"] == role
 
 
+@pytest.mark.parametrize(
+    ("names", "blocks", "telling"),
+    [
+        (["blk.0.attn_q.weight"], [], []),
+        (["blk.0.attn_q.weight", "blk.3.nextn.eh_proj.weight"], [3], []),
+        (["blk.2.nextn.eh_proj.weight", "blk.3.nextn.eh_proj.weight", "blk.3.nextn.enorm.weight"], [2, 3], []),
+        (["blk.4.nextn.eh_proj.weight", "blk.1.nextn.eh_proj.bias"], [], []),  # beyond block_count, and no matrix
+        (["markov_w1.weight", "conf_proj.weight", "conf_proj.bias"], [], ["conf_proj.weight", "markov_w1.weight"]),
+        (["position_embd.weight", "markov_w2.weight"], [], ["position_embd.weight"]),
+    ],
+)
+def test_what_tells_one_draft_from_another(gguf_factory, names, blocks, telling):
+    tensors = [(name, (32, 2), "Q8_0") for name in names]
+    facts = describe_model(gguf_factory, keys=[("add_uint32", "llama.block_count", 4)], tensors=tensors)["tensors"]
+    assert (facts["nextn_blocks"], facts["telling"]) == (blocks, telling)
+
+
 def test_metadata_holds_what_a_plan_reads(gguf_factory):
     keys = [
         ("add_string", "general.name", "A model"),

@@ -73,6 +73,20 @@ def test_effective_values(vocabulary, model, keys, expected):
     assert facts["model"] == model
 
 
+@pytest.mark.parametrize(
+    ("model", "keys", "mask"),
+    [
+        ("gpt2", {}, None),
+        ("gpt2", {"mask_token_id": 7}, 7),
+        ("gpt2", {"mask_token_id": 3000}, None),
+        ("llama", {}, None),
+        ("bert", {}, 103),
+    ],
+)
+def test_mask_token(vocabulary, model, keys, mask):
+    assert facts_of(vocabulary(model=model, **keys))["mask_token_id"] == mask
+
+
 def test_a_default_beyond_the_vocabulary_is_none(vocabulary):
     facts = facts_of(vocabulary(model="bert", tokens=[f"w{number}" for number in range(90)]))
     assert (facts["n_tokens"], facts["bos_token_id"]) == (90, None)
