@@ -12,10 +12,11 @@ from __future__ import annotations
 import string
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 # How far the weights of a matrix lie from 0.
 SPREAD = 0.3
+Edit = Callable[[str, Any], None]
 UNKNOWN, NORMAL, CONTROL, BYTE = 2, 1, 3, 6
 
 
@@ -52,11 +53,12 @@ def write_llama(
     seed: int | None = None,
     keys: Mapping[str, Any] | None = None,
     tensors: Mapping[str, tuple[int, ...]] | None = None,
+    edit: Edit | None = None,
 ) -> Path:
     """A llama model of 4 heads and 2 KV heads for 4096 tokens.
 
     :param seed: of the weights, by default the number of layers. keys: more keys, or others, without "llama.".
-    :param tensors: more tensors, or other dimensions for those that a llama model has.
+    :param tensors: more tensors, or other dimensions for those that a llama model has. edit: as for ``write``.
     """
     vocabulary = vocabulary or spm()
     n_kv = n_embd // 2
@@ -93,6 +95,7 @@ def write_llama(
         {**shapes, **(tensors or {})},
         vocabulary,
         n_layers if seed is None else seed,
+        edit,
     )
 
 
@@ -103,8 +106,12 @@ def write(
     tensors: Mapping[str, Any],
     vocabulary: Vocabulary | None = None,
     seed: int = 0,
+    edit: Edit | None = None,
 ) -> Path:
-    """Any model: keys are written as ``<architecture>.<key>``; a tensor is its dimensions or a numpy array."""
+    """Any model: keys are written as ``<architecture>.<key>``; a tensor is its dimensions or a numpy array.
+
+    :param edit: called with the name and the values of each tensor that was drawn, in rows, to change them in place.
+    """
     import gguf
     import numpy
 
@@ -131,6 +138,8 @@ def write(
             rows = tuple(reversed(value))
             value = numpy.ones(rows) if "norm" in name else rng.normal(0, SPREAD, rows)
             value = value.astype(numpy.float32)
+            if edit:
+                edit(name, value)
         writer.add_tensor(name, value)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
