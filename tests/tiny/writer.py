@@ -120,19 +120,8 @@ def write(
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_name(f"tiny {architecture}")
     for key, value in keys.items():
-        _put(writer, f"{architecture}.{key}", value)
-    writer.add_tokenizer_model(vocabulary.model)
-    writer.add_token_list(list(vocabulary.tokens))
-    if vocabulary.model == "llama":
-        writer.add_token_scores([-float(number) for number in range(len(vocabulary.tokens))])
-    writer.add_token_types(list(vocabulary.types))
-    if vocabulary.merges is not None:
-        writer.add_token_merges(list(vocabulary.merges))
-    for end, token in (("bos", vocabulary.bos), ("eos", vocabulary.eos)):
-        if token is not None:
-            _put(writer, f"tokenizer.ggml.{end}_token_id", token)
-    for key, value in vocabulary.keys.items():
-        _put(writer, f"tokenizer.ggml.{key}", value)
+        put(writer, f"{architecture}.{key}", value)
+    put_vocabulary(writer, vocabulary)
     for name, value in tensors.items():
         if isinstance(value, tuple):
             rows = tuple(reversed(value))
@@ -148,7 +137,24 @@ def write(
     return Path(path)
 
 
-def _put(writer: Any, key: str, value: Any) -> None:
+def put_vocabulary(writer: Any, vocabulary: Vocabulary) -> None:
+    """Add the tokens to a GGUFWriter."""
+    writer.add_tokenizer_model(vocabulary.model)
+    writer.add_token_list(list(vocabulary.tokens))
+    if vocabulary.model == "llama":
+        writer.add_token_scores([-float(number) for number in range(len(vocabulary.tokens))])
+    writer.add_token_types(list(vocabulary.types))
+    if vocabulary.merges is not None:
+        writer.add_token_merges(list(vocabulary.merges))
+    for end, token in (("bos", vocabulary.bos), ("eos", vocabulary.eos)):
+        if token is not None:
+            put(writer, f"tokenizer.ggml.{end}_token_id", token)
+    for key, value in vocabulary.keys.items():
+        put(writer, f"tokenizer.ggml.{key}", value)
+
+
+def put(writer: Any, key: str, value: Any) -> None:
+    """Add a key whose type the value tells."""
     if isinstance(value, bool):
         writer.add_bool(key, value)
     elif isinstance(value, int):

@@ -27,11 +27,12 @@ HYBRID = frozenset(
 )  # fmt: skip
 # Every n-th layer attends (full_attention_interval); llama.cpp's default of n.
 INTERVAL = {"qwen3next": 4, "qwen35": 4, "qwen35moe": 4, "qwen4exp": 4, "minimax-01": 8}
-# Encoders, and models that refine all tokens at once: create_memory makes nothing.
+# Encoders, and models that refine all tokens at once: create_memory makes nothing. A gemma4-assistant reads the caches
+# of its target.
 NO_CACHE = frozenset(
     (
-        "bert", "clef", "dream", "eurobert", "gemma-embedding", "jina-bert-v2", "jina-bert-v3", "llada", "llada-moe",
-        "modern-bert", "neo-bert", "nomic-bert", "nomic-bert-moe", "rnd1", "wavtokenizer-dec",
+        "bert", "clef", "dream", "eurobert", "gemma-embedding", "gemma4-assistant", "jina-bert-v2", "jina-bert-v3",
+        "llada", "llada-moe", "modern-bert", "neo-bert", "nomic-bert", "nomic-bert-moe", "rnd1", "wavtokenizer-dec",
     )
 )  # fmt: skip
 # Those whose load_arch_hparams reads key_length_mla: one compressed row instead of K and V.
