@@ -27,6 +27,7 @@ HEADS = (
     ("mtp", "glm4moe", None, "draft-mtp", 4),
     ("mtp_hybrid", "qwen35", None, "draft-mtp", 3),
     ("mtp_file", "glm4moe_trunk", "glm4moe_head", "draft-mtp", 3),
+    ("mtp_assistant", "gemma4", "gemma4_assistant", "draft-mtp", 3),
     ("eagle3", "llama", "eagle3", "draft-eagle3", 4),
     ("eagle3_targets_ends", "llama", "eagle3_shared", "draft-eagle3", 3),
     ("eagle3_draft_vocabulary", "llama", "eagle3_d2t", "draft-eagle3", 3),
@@ -35,8 +36,8 @@ HEADS = (
     ("dspark", "llama", "dspark_own", "draft-dspark", 8),
     ("dspark_targets_ends", "llama", "dspark", "draft-dspark", 4),
 )
-# Heads without an embedding and an output of their own.
-SHARING = ("eagle3_shared", "dflash", "dspark")
+# Heads that compute with tensors of their target: its output, or its caches.
+SHARING = ("eagle3_shared", "dflash", "dspark", "gemma4_assistant")
 NGRAMS = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
 FILES = {
     "llama": heads.llama,
@@ -45,6 +46,8 @@ FILES = {
     "glm4moe_trunk": lambda path: heads.glm4moe(path, head=False),
     "glm4moe_head": lambda path: heads.glm4moe(path, trunk=False),
     "qwen35": heads.qwen35,
+    "gemma4": heads.gemma4,
+    "gemma4_assistant": heads.gemma4_assistant,
     "eagle3": heads.eagle3,
     "eagle3_shared": lambda path: heads.eagle3(path, own_ends=False),
     "eagle3_d2t": lambda path: heads.eagle3(path, draft_vocab=200),
@@ -116,24 +119,32 @@ def check(server, plain, key, target, where, flags, prompt=PROMPT):
 def test_head(server, tiny, plain, where, request, target, head, kind, n_max):
     flags = ["--spec-type", kind, "--spec-draft-n-max", n_max]
     if head:
-        # a head that multiplies with the target's output runs on the device that has it
+        # a head that computes with tensors of the target runs on the device that has them
         device = "RPC1" if head in SHARING and "--rpc" in where else "none"
         flags += ["--spec-draft-model", tiny(head), "--spec-draft-ngl", 99, "--spec-draft-device", device]
     check(server, plain, (target, where[0]), tiny(target), where, flags)
 
 
-@pytest.mark.parametrize("head", SHARING)
+@pytest.mark.parametrize(
+    ("target", "head", "kind", "tensor"),
+    [
+        ("llama", "eagle3_shared", "draft-eagle3", "output.weight"),
+        ("llama", "dflash", "draft-dflash", "output.weight"),
+        ("llama", "dspark", "draft-dspark", "output.weight"),
+        ("gemma4", "gemma4_assistant", "draft-mtp", r"cache_k_l\d+"),
+    ],
+)
 @pytest.mark.parametrize("where", ["sharded"], indirect=True)
-def test_a_head_without_its_own_output_cannot_run_away_from_the_targets(llama_bin, llama_env, tiny, where, head):
-    """llama-server ends with SIGABRT, and would in a pool: the draft's device must be that of the output."""
-    args = ["--model", tiny("llama"), *where, "--spec-draft-model", tiny(head), "--spec-draft-device", "none"]
-    args += ["--spec-type", "draft-eagle3" if head == "eagle3_shared" else "draft-dflash", "--port", free_port()]
+def test_a_head_cannot_run_away_from_what_it_shares(llama_bin, llama_env, tiny, where, target, head, kind, tensor):
+    """llama-server ends with SIGABRT at its start, and would in a pool."""
+    args = ["--model", tiny(target), *where, "--spec-draft-model", tiny(head), "--spec-draft-device", "none"]
+    args += ["--spec-type", kind, "--port", free_port(), "--ctx-size", 1024, "--parallel", 1, "--fit", "off"]
     result = subprocess.run(
-        [str(llama_bin / "llama-server"), *map(str, args), "--ctx-size", "1024", "--parallel", "1", "--fit", "off"],
+        [str(llama_bin / "llama-server"), *map(str, args)],
         env=llama_env, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=60,
     )  # fmt: skip
     assert result.returncode == -signal.SIGABRT
-    assert re.search(r"pre-allocated tensor \(output.weight\) in a buffer \(RPC0\S+\) that cannot run", result.stderr)
+    assert re.search(rf"pre-allocated tensor \({tensor}\) in a buffer \(RPC0\S+\) that cannot run", result.stderr)
 
 
 def test_a_head_without_its_own_output_runs_anywhere_when_the_host_has_it(server, tiny, plain, workers):

@@ -123,6 +123,82 @@ def qwen35(path: Path, n_layers: int = 4) -> Path:
     return write(path, "qwen35", keys, tensors, seed=6, edit=_liking(LIKED))
 
 
+def gemma4(path: Path) -> Path:
+    """Every third layer attends to the whole context, the others to a window."""
+    n_layers = 6
+    windowed = [(layer + 1) % 3 != 0 for layer in range(n_layers)]
+    keys = {**_dimensions(n_layers), **_gemma4_heads(windowed), "embedding_length_per_layer_input": 0}
+    tensors = {"rope_freqs.weight": _ones(16), **_ends()}
+    for layer, flag in enumerate(windowed):
+        tensors.update(_block(layer, _gemma4_block(N_EMBD, 16 if flag else 32, with_kv=True)))
+    return write(path, "gemma4", keys, tensors, seed=9, edit=_liking(LIKED / 32))
+
+
+def gemma4_assistant(path: Path) -> Path:
+    """Two narrower layers that read the caches of the last layers of ``gemma4``, and have none of their own."""
+    embd = N_EMBD // 2
+    keys = {
+        **_dimensions(2),
+        **_gemma4_heads([True, False]),
+        "embedding_length": embd,
+        "embedding_length_out": N_EMBD,
+        "nextn_predict_layers": 2,
+    }
+    tensors: Tensors = {
+        "rope_freqs.weight": _ones(16),
+        "token_embd.weight": (embd, TOKENS),
+        "output_norm.weight": (embd,),
+        "nextn.pre_projection.weight": (2 * N_EMBD, embd),
+        "nextn.post_projection.weight": (embd, N_EMBD),
+    }
+    for layer, head in enumerate((16, 32)):
+        tensors.update(_block(layer, _gemma4_block(embd, head, with_kv=False)))
+    return write(path, "gemma4-assistant", keys, tensors, seed=10, edit=_proposing)
+
+
+def _ones(count: int) -> Any:
+    import numpy
+
+    return numpy.ones(count, dtype=numpy.float32)
+
+
+def _proposing(name: str, values: Any) -> None:
+    """The narrow head tells from the first value of its target's rows that POPULAR comes."""
+    if name == "nextn.pre_projection.weight":
+        values[0] = 0
+        values[0, ::N_EMBD] = 1
+    elif name == "token_embd.weight":
+        values[POPULAR - TOKENS, 0] = PROPOSED
+
+
+def _gemma4_heads(windowed: list[bool]) -> dict[str, Any]:
+    return {
+        "attention.key_length": 32,
+        "attention.value_length": 32,
+        "attention.key_length_swa": 16,
+        "attention.value_length_swa": 16,
+        "attention.sliding_window": 128,
+        "attention.sliding_window_pattern": windowed,
+        "rope.dimension_count": 32,
+        "rope.dimension_count_swa": 16,
+    }
+
+
+def _gemma4_block(embd: int, head: int, with_kv: bool) -> Tensors:
+    kv: Tensors = {"attn_k": (embd, 2 * head), "attn_v": (embd, 2 * head), "attn_k_norm": (head,)} if with_kv else {}
+    return {
+        **dict.fromkeys(("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"), (embd,)),
+        "attn_q": (embd, 4 * head),
+        "attn_q_norm": (head,),
+        "attn_output": (4 * head, embd),
+        "layer_output_scale": _ones(1),
+        "ffn_gate": (embd, N_FF),
+        "ffn_up": (embd, N_FF),
+        "ffn_down": (N_FF, embd),
+        **kv,
+    }
+
+
 def eagle3(path: Path, own_ends: bool = True, draft_vocab: int = 0) -> Path:
     """A head for ``llama``; without ends of its own it uses the target's embedding and output.
 

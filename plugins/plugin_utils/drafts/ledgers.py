@@ -56,3 +56,11 @@ def shares_output(request: Request, speculation: Speculation) -> bool:
     tensors = draft.get("tensors") or {}
     tied = draft.get("architecture") == "dflash" and tensors.get("token_embd_bytes")
     return not (tensors.get("output_bytes") or tied)
+
+
+def shares_caches(request: Request, speculation: Speculation) -> bool:
+    """The draft reads the caches of the target's last two layers: it must run on the device that has them.
+
+    On any other llama-server ends with "pre-allocated tensor (cache_k_l...) in a buffer ... that cannot run".
+    """
+    return speculation.own_file and (request.draft or {}).get("architecture") == "gemma4-assistant"

@@ -9,6 +9,7 @@ import pytest
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts.ledgers import (
     draft_ledger,
     draft_spec,
+    shares_caches,
     shares_output,
     target_spec,
 )
@@ -79,3 +80,11 @@ def test_a_head_without_an_output_is_bound_to_its_targets(world, arch, sizes, sh
     asked = request(world, head(world, arch, **sizes))
     assert shares_output(asked, Speculation("draft-eagle3", 8, True)) is shares
     assert not shares_output(asked, Speculation("ngram-mod", 8, False))
+
+
+def test_an_assistant_is_bound_to_the_caches_of_its_target(world):
+    asked = request(world, head(world, "gemma4-assistant"))
+    assert shares_caches(asked, Speculation("draft-mtp", 3, True))
+    assert not shares_output(asked, Speculation("draft-mtp", 3, True))
+    assert not shares_caches(asked, Speculation("ngram-mod", 8, False))
+    assert not shares_caches(request(world, head(world, "eagle3")), Speculation("draft-eagle3", 8, True))
