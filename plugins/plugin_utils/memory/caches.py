@@ -27,14 +27,15 @@ HYBRID = frozenset(
 )  # fmt: skip
 # Every n-th layer attends (full_attention_interval); llama.cpp's default of n.
 INTERVAL = {"qwen3next": 4, "qwen35": 4, "qwen35moe": 4, "qwen4exp": 4, "minimax-01": 8}
-# Encoders, and models that refine all tokens at once: create_memory makes nothing. A gemma4-assistant reads the caches
-# of its target.
+# Encoders, and models that refine all tokens at once: create_memory makes nothing.
 NO_CACHE = frozenset(
     (
-        "bert", "clef", "dream", "eurobert", "gemma-embedding", "gemma4-assistant", "jina-bert-v2", "jina-bert-v3",
-        "llada", "llada-moe", "modern-bert", "neo-bert", "nomic-bert", "nomic-bert-moe", "rnd1", "wavtokenizer-dec",
+        "bert", "clef", "dream", "eurobert", "gemma-embedding", "jina-bert-v2", "jina-bert-v3", "llada", "llada-moe",
+        "modern-bert", "neo-bert", "nomic-bert", "nomic-bert-moe", "rnd1", "wavtokenizer-dec",
     )
 )  # fmt: skip
+# It drafts, and reads the caches of its target (llama_kv_cache::layer_share_cb).
+TARGETS_CACHE = frozenset(("gemma4-assistant",))
 # Those whose load_arch_hparams reads key_length_mla: one compressed row instead of K and V.
 LATENT = frozenset(
     (
@@ -89,7 +90,7 @@ def kept_layers(keys: Keys, layers: Layers) -> tuple[list[bool], list[bool]]:
     architecture, n_layer, n_trunk = keys.architecture, len(layers), layers.n_trunk
     inside = [layer < n_trunk for layer in range(n_layer)]
     nothing, everything = [False] * n_layer, [True] * n_layer
-    if architecture in NO_CACHE:
+    if architecture in NO_CACHE | TARGETS_CACHE:
         return nothing, nothing
     if architecture in RECURRENT:
         return nothing, inside

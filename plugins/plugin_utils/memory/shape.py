@@ -17,7 +17,8 @@ from ansible_collections.relay.pool.plugins.plugin_utils.memory.wiring import Wi
 # LLAMA_MAX_LAYERS of llama.cpp (src/llama-hparams.h).
 MAX_LAYERS = 512
 # Every architecture whose caches are known; of any other nothing is believed that would make them smaller.
-KNOWN = windows.FULL | frozenset(windows.PATTERNS) | caches.RECURRENT | caches.HYBRID | caches.LATENT | caches.NO_CACHE
+KNOWN = windows.FULL | frozenset(windows.PATTERNS) | caches.RECURRENT | caches.HYBRID | caches.LATENT
+KNOWN |= caches.NO_CACHE | caches.TARGETS_CACHE
 # Architectures whose NextN layers llama.cpp skips at load unless it drafts with them (TENSOR_SKIP).
 NEXTN_SKIPPED = frozenset(
     (
