@@ -29,6 +29,8 @@ MEANING = """
 What a GPU's driver, its kernels and cuBLAS take is in neither of the two; `relay_reserve_bytes` is for that. GPUs
 round the rows of quantised tensors up, which the ledger adds for them and the CPU devices here do not show.
 """
+# What follows it is measured by tests.memory.live.
+SPECULATION = "## Speculation\n"
 
 
 def markdown(lines: Sequence[Sequence[str]]) -> str:
@@ -66,5 +68,7 @@ def text(outcomes: list[report.Outcome], runs: Sequence[Run]) -> str:
 
 
 def write(path: Path, outcomes: list[report.Outcome], runs: Sequence[Run]) -> None:
-    """Replace the page."""
-    path.write_text(text(outcomes, runs), encoding="utf-8")
+    """Replace the page, but for the part on speculation."""
+    _before, heading, rest = path.read_text(encoding="utf-8").partition(SPECULATION)
+    kept = f"\n{heading}{rest}" if heading else ""
+    path.write_text(text(outcomes, runs) + kept, encoding="utf-8")

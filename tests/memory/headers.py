@@ -3,20 +3,20 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Writes a GGUF whose header is that of a real model and whose weights are a hole in a sparse file.
 
-There is no vocabulary in it, only its size: llama.cpp reads such a file, and two hundred thousand tokens would take
-longer than everything else.
+There is mostly no vocabulary in it, only its size: llama.cpp reads such a file, and two hundred thousand tokens would
+take longer than everything else. A server that is to answer wants one.
 """
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import gguf
 import numpy
 
 from tests.memory.parts import Shape
+from tests.tiny.writer import Vocabulary, put, put_vocabulary
 
 ALIGNMENT = 32
 # What llama-quantize leaves in 32 bits, by a part of the name; vectors and norms are left as well.
@@ -44,34 +44,27 @@ def tensor_type(shape: Shape, name: str, dims: tuple[int, ...]) -> gguf.GGMLQuan
     raise ValueError(f"{name} has rows of {dims[0]} values, for which there is no type")
 
 
-def _put(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
-    if isinstance(value, bool):
-        writer.add_bool(key, value)
-    elif isinstance(value, int):
-        writer.add_uint32(key, value)
-    elif isinstance(value, float):
-        writer.add_float32(key, value)
-    elif isinstance(value, str):
-        writer.add_string(key, value)
-    else:
-        writer.add_array(key, list(value))
-
-
-def write_header(shape: Shape, path: Path) -> None:
+def write_header(shape: Shape, path: Path, vocabulary: Vocabulary | None = None) -> None:
     """Write the file; it takes no more room on the disk than its header."""
     writer = gguf.GGUFWriter(path, shape.architecture)
     writer.add_name(shape.name)
-    writer.add_tokenizer_model("no_vocab")
-    writer.add_vocab_size(shape.vocab)
+    if vocabulary:
+        put_vocabulary(writer, vocabulary)
+    else:
+        writer.add_tokenizer_model("no_vocab")
+        writer.add_vocab_size(shape.vocab)
     for key, value in shape.keys.items():
-        _put(writer, f"{shape.architecture}.{key}", value)
+        put(writer, f"{shape.architecture}.{key}", value)
     total = 0
     for name, dims in shape.tensors.items():
         kind = tensor_type(shape, name, dims)
         per_block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
         size = math.prod(dims) // per_block * block_bytes
         rows = tuple(reversed(dims))
-        if kind in (gguf.GGMLQuantizationType.F32, gguf.GGMLQuantizationType.F16):
+        if name == "d2t":
+            size = math.prod(dims) * 8
+            writer.add_tensor_info(name, rows, numpy.dtype(numpy.int64), size)
+        elif kind in (gguf.GGMLQuantizationType.F32, gguf.GGMLQuantizationType.F16):
             dtype = numpy.dtype(numpy.float32 if kind == gguf.GGMLQuantizationType.F32 else numpy.float16)
             writer.add_tensor_info(name, rows, dtype, size)
         else:

@@ -12,10 +12,11 @@ from __future__ import annotations
 import string
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 # How far the weights of a matrix lie from 0.
 SPREAD = 0.3
+Edit = Callable[[str, Any], None]
 UNKNOWN, NORMAL, CONTROL, BYTE = 2, 1, 3, 6
 
 
@@ -52,11 +53,12 @@ def write_llama(
     seed: int | None = None,
     keys: Mapping[str, Any] | None = None,
     tensors: Mapping[str, tuple[int, ...]] | None = None,
+    edit: Edit | None = None,
 ) -> Path:
     """A llama model of 4 heads and 2 KV heads for 4096 tokens.
 
     :param seed: of the weights, by default the number of layers. keys: more keys, or others, without "llama.".
-    :param tensors: more tensors, or other dimensions for those that a llama model has.
+    :param tensors: more tensors, or other dimensions for those that a llama model has. edit: as for ``write``.
     """
     vocabulary = vocabulary or spm()
     n_kv = n_embd // 2
@@ -93,6 +95,7 @@ def write_llama(
         {**shapes, **(tensors or {})},
         vocabulary,
         n_layers if seed is None else seed,
+        edit,
     )
 
 
@@ -103,8 +106,12 @@ def write(
     tensors: Mapping[str, Any],
     vocabulary: Vocabulary | None = None,
     seed: int = 0,
+    edit: Edit | None = None,
 ) -> Path:
-    """Any model: keys are written as ``<architecture>.<key>``; a tensor is its dimensions or a numpy array."""
+    """Any model: keys are written as ``<architecture>.<key>``; a tensor is its dimensions or a numpy array.
+
+    :param edit: called with the name and the values of each tensor that was drawn, in rows, to change them in place.
+    """
     import gguf
     import numpy
 
@@ -113,7 +120,25 @@ def write(
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_name(f"tiny {architecture}")
     for key, value in keys.items():
-        _put(writer, f"{architecture}.{key}", value)
+        put(writer, f"{architecture}.{key}", value)
+    put_vocabulary(writer, vocabulary)
+    for name, value in tensors.items():
+        if isinstance(value, tuple):
+            rows = tuple(reversed(value))
+            value = numpy.ones(rows) if "norm" in name else rng.normal(0, SPREAD, rows)
+            value = value.astype(numpy.float32)
+            if edit:
+                edit(name, value)
+        writer.add_tensor(name, value)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return Path(path)
+
+
+def put_vocabulary(writer: Any, vocabulary: Vocabulary) -> None:
+    """Add the tokens to a GGUFWriter."""
     writer.add_tokenizer_model(vocabulary.model)
     writer.add_token_list(list(vocabulary.tokens))
     if vocabulary.model == "llama" and "scores" not in vocabulary.keys:
@@ -124,23 +149,13 @@ def write(
         writer.add_token_merges(list(vocabulary.merges))
     for end, token in (("bos", vocabulary.bos), ("eos", vocabulary.eos)):
         if token is not None:
-            _put(writer, f"tokenizer.ggml.{end}_token_id", token)
+            put(writer, f"tokenizer.ggml.{end}_token_id", token)
     for key, value in vocabulary.keys.items():
-        _put(writer, f"tokenizer.ggml.{key}", value)
-    for name, value in tensors.items():
-        if isinstance(value, tuple):
-            rows = tuple(reversed(value))
-            value = numpy.ones(rows) if "norm" in name else rng.normal(0, SPREAD, rows)
-            value = value.astype(numpy.float32)
-        writer.add_tensor(name, value)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return Path(path)
+        put(writer, f"tokenizer.ggml.{key}", value)
 
 
-def _put(writer: Any, key: str, value: Any) -> None:
+def put(writer: Any, key: str, value: Any) -> None:
+    """Add a key whose type the value tells."""
     if isinstance(value, bool):
         writer.add_bool(key, value)
     elif isinstance(value, int):

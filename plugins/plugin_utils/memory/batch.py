@@ -23,6 +23,7 @@ class Batch:
     cells, window_cells: per slot of full and windowed layers. kv: bytes of each layer's cache over all slots, needed
     only where layers use the cache of an earlier one. slots: 0 when only n_outputs is known, which is no less.
     half_kv: bytes that the largest layer's cache has as half floats, over all slots, when it is kept in another type.
+    snapshots: recurrent states per slot besides the one in use.
     """
 
     cells: int
@@ -32,6 +33,7 @@ class Batch:
     kv: tuple[int, ...] = ()
     slots: int = 0
     half_kv: int = 0
+    snapshots: int = 0
 
     @property
     def sequences(self) -> int:

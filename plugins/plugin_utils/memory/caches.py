@@ -34,6 +34,8 @@ NO_CACHE = frozenset(
         "modern-bert", "neo-bert", "nomic-bert", "nomic-bert-moe", "rnd1", "wavtokenizer-dec",
     )
 )  # fmt: skip
+# It drafts, and reads the caches of its target (llama_kv_cache::layer_share_cb).
+TARGETS_CACHE = frozenset(("gemma4-assistant",))
 # Those whose load_arch_hparams reads key_length_mla: one compressed row instead of K and V.
 LATENT = frozenset(
     (
@@ -88,7 +90,7 @@ def kept_layers(keys: Keys, layers: Layers) -> tuple[list[bool], list[bool]]:
     architecture, n_layer, n_trunk = keys.architecture, len(layers), layers.n_trunk
     inside = [layer < n_trunk for layer in range(n_layer)]
     nothing, everything = [False] * n_layer, [True] * n_layer
-    if architecture in NO_CACHE:
+    if architecture in NO_CACHE | TARGETS_CACHE:
         return nothing, nothing
     if architecture in RECURRENT:
         return nothing, inside

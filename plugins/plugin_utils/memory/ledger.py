@@ -12,21 +12,24 @@ What neither the file nor a measurement says is charged on the safe side, and ``
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Mapping, Sequence
 
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
-from ansible_collections.relay.pool.plugins.plugin_utils.memory import aborts, compute, kv
+from ansible_collections.relay.pool.plugins.plugin_utils.memory import aborts, compute, heads, kv
+from ansible_collections.relay.pool.plugins.plugin_utils.memory.activations import FLOAT
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.batch import Batch
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.header import check_header
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.reads import Reads, token_reads
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.shape import (
+    MTP_GRAPHS,
     NEXTN_SKIPPED,
     NO_OUTPUT_COPY,
     OUTPUT_FIRST,
     ModelShape,
     model_shape,
+    nextn_shape,
 )
 from ansible_collections.relay.pool.plugins.plugin_utils.units import MIB
 
@@ -41,6 +44,8 @@ class ContextSpec:
     """How a model is to be run.
 
     mtp: its own MTP layers draft, in a context beside. snapshots: recurrent states per slot besides the one in use.
+    read_layers: layers whose inputs a head reads. handed: MTP layers of another file read what the last layer makes.
+    drafts: the context only drafts, being that of a head or of MTP layers. batch_size: tokens of --batch-size.
     """
 
     ctx_size: int
@@ -51,6 +56,10 @@ class ContextSpec:
     n_outputs: int = 1
     mtp: bool = False
     snapshots: int = 0
+    read_layers: tuple[int, ...] = ()
+    handed: bool = False
+    drafts: bool = False
+    batch_size: int = 2048
 
 
 @dataclass(frozen=True)
@@ -60,6 +69,8 @@ class Ledger:
     output_tied: the copy of the token embedding that the output's device gets; output_tied_on_cpu: that of the CPU.
     output_beside: of the output, what goes with the last layers wherever the matrix itself is put.
     weight_reads: which weights of the layers decoding reads. output_reads: bytes of the output stage that it reads.
+    given: what a head reads of it, of which ``rows_kept`` bytes are in RAM. mtp: the context of its own NextN layers.
+    drafting: it is itself one that drafts for another.
     """
 
     shape: ModelShape
@@ -77,11 +88,30 @@ class Ledger:
     per_device: int
     weight_reads: Reads
     output_reads: int
+    given: heads.Given = field(default_factory=heads.Given)
+    rows_kept: int = 0
+    mtp: heads.Mtp | None = None
+    drafting: heads.Drafting | None = None
 
     @property
     def n_layer(self) -> int:
         """Repeating layers, NextN layers included."""
         return self.shape.n_layer
+
+    @property
+    def mtp_device(self) -> int:
+        """Bytes of the context of its own NextN layers on the device that has the last layer; 0 when none drafts."""
+        return self.mtp.kv + self.mtp.compute if self.mtp else 0
+
+    @property
+    def mtp_host(self) -> int:
+        """Bytes of the same context in RAM, where the layers are not on the host's CPU."""
+        return self.mtp.host if self.mtp else 0
+
+    @property
+    def mtp_weights(self) -> int:
+        """Bytes of the NextN layers that draft; they are among ``weights``."""
+        return self.mtp.weights if self.mtp else 0
 
     @property
     def output_apart(self) -> bool:
@@ -102,18 +132,20 @@ class Ledger:
         self, first: bool, pipelined: bool, output: bool, layers: tuple[int, int] | None = None, gpu: bool = False
     ) -> int:
         """Compute buffer of a device; layers: its first one and the one after its last, where they are known."""
+        if self.drafting:
+            return heads.device_bytes(self.shape, self.batch, pipelined, self.drafting.read, gpu)
         kind = self._range_kinds(*layers) if layers and self._range_kinds else layers is None
         key = (first, pipelined, output, kind, gpu)
         size = self._device_sizes.get(key)
         if size is None:
             size = compute.device_bytes(self.shape, self.batch, first, pipelined, output, layers, gpu)
             self._device_sizes[key] = size
-        return size
+        return size + self.given.rows(layers, output) * self.batch.tokens * self.shape.n_embd * FLOAT
 
     @property
     def layers_alike(self) -> bool:
         """Whether a compute buffer is the same for all layers, but for the first and the output."""
-        return self._range_kinds is None
+        return self._range_kinds is None and not self.given.layers
 
     @cached_property
     def _range_kinds(self) -> Callable[[int, int], Any] | None:
@@ -125,8 +157,14 @@ class Ledger:
         return {}
 
     def host_bytes(self, layers: bool, pipelined: bool, output: bool = False) -> int:
-        """Compute and logits buffers of the host's CPU."""
-        return compute.host_bytes(self.shape, self.batch, layers, pipelined, output)
+        """Compute and logits buffers of the host's CPU, and the rows that a head reads."""
+        if self.drafting:
+            read, outputs = self.drafting.read, self.drafting.outputs
+            return heads.host_bytes(self.shape, self.batch, layers, pipelined, read, outputs)
+        size = compute.host_bytes(self.shape, self.batch, layers, pipelined, output) + self.rows_kept
+        if layers:
+            size += self.given.rows(None, output) * self.batch.tokens * self.shape.n_embd * FLOAT
+        return size
 
     def layer_weights(self, first: int, last: int, padded: bool) -> int:
         """Weights of layers first..last-1."""
@@ -139,12 +177,12 @@ class Ledger:
         return self.output + tied + (self.output_pad if padded else 0)
 
 
-def check_model(gguf: Mapping[str, Any], what: str = "the model") -> None:
-    """Raise when the file is no complete, loadable model."""
+def check_model(gguf: Mapping[str, Any], what: str = "the model", drafts: bool = False) -> None:
+    """Raise when the file is no complete, loadable model; drafts: it may be one that only drafts."""
     check_header(gguf, what)
     path = gguf.get("path") or what
     role = gguf.get("role", "model")
-    if role != "model":
+    if role != "model" and not (drafts and role == "draft_head"):
         raise PoolError(f"{path} is a GGUF of role {role}, not a model: name the model itself")
     if gguf.get("missing"):
         raise PoolError(f"{path} lacks its parts {', '.join(gguf['missing'])}: put all parts into one directory")
@@ -159,8 +197,11 @@ def check_model(gguf: Mapping[str, Any], what: str = "the model") -> None:
 
 def model_ledger(gguf: Mapping[str, Any], spec: ContextSpec) -> Ledger:
     """The ledger of a gguf_info result."""
-    check_model(gguf)
+    check_model(gguf, drafts=spec.drafts)
     shape = model_shape(gguf)
+    own_nextn = shape.n_layer_nextn > 0 and shape.architecture in MTP_GRAPHS
+    if spec.drafts and own_nextn:
+        shape = nextn_shape(gguf, shape)
     tensors = gguf.get("tensors") or {}
     blocks = list(tensors.get("blocks") or [])
     if len(blocks) != shape.n_block:
@@ -172,7 +213,9 @@ def model_ledger(gguf: Mapping[str, Any], spec: ContextSpec) -> Ledger:
     block_pad = list(padding.get("512") or [0] * shape.n_block)
     if len(block_pad) != shape.n_block:
         raise PoolError(f"{gguf.get('path')} lists no size for some of its blocks: read it again with gguf_info")
-    if shape.architecture in NEXTN_SKIPPED:
+    # --spec-type draft-mtp loads them, whichever file drafts
+    loaded = own_nextn and (spec.mtp or spec.handed or spec.drafts)
+    if shape.architecture in NEXTN_SKIPPED and not loaded:
         for layer in range(shape.n_layer - shape.n_layer_nextn, shape.n_layer):
             blocks[layer] = block_pad[layer] = 0
     reads = token_reads(gguf, blocks, shape.n_layer)
@@ -192,13 +235,19 @@ def model_ledger(gguf: Mapping[str, Any], spec: ContextSpec) -> Ledger:
     token_embd = int(tensors.get("token_embd_bytes") or 0)
     tied = token_embd if tensors.get("tied") and shape.architecture not in NO_OUTPUT_COPY else 0
     output = sum(int(tensors.get(f"{part}_bytes") or 0) for part in ("output", "output_norm", "other"))
+    tokens = min(spec.ubatch_size, total)
+    # llama.cpp takes them for encoders, whose every token has an output
+    rows = tokens if spec.drafts and shape.architecture in heads.READING else spec.n_outputs
+    half_kv = _half_kv(shape, spec)
+    batch = Batch(cells, windowed, spec.ubatch_size, rows, cache, spec.parallel, half_kv, spec.snapshots)
+    given = heads.Given(spec.read_layers, (spec.mtp and own_nextn) or spec.handed)
     return Ledger(
         shape=shape,
-        batch=Batch(cells, windowed, spec.ubatch_size, spec.n_outputs, cache, spec.parallel, _half_kv(shape, spec)),
+        batch=batch,
         weights=tuple(blocks),
         weights_pad=tuple(block_pad),
         kv=cache,
-        recurrent=tuple(kv.recurrent_bytes(shape, spec.parallel)),
+        recurrent=tuple(kv.recurrent_bytes(shape, spec.parallel * (1 + spec.snapshots))),
         output=output,
         output_pad=int(padding.get("512_output") or 0),
         output_tied=tied,
@@ -208,6 +257,29 @@ def model_ledger(gguf: Mapping[str, Any], spec: ContextSpec) -> Ledger:
         per_device=rope,
         weight_reads=reads,
         output_reads=output + (token_embd if tensors.get("tied") else 0),
+        given=given,
+        rows_kept=given.count * min(spec.batch_size, total) * shape.n_embd * FLOAT,
+        mtp=_mtp(gguf, shape, spec, blocks) if spec.mtp and own_nextn else None,
+        drafting=heads.drafting(gguf, shape, tokens, spec.n_outputs) if spec.drafts else None,
+    )
+
+
+def _mtp(gguf: Mapping[str, Any], shape: ModelShape, spec: ContextSpec, blocks: Sequence[int]) -> heads.Mtp:
+    """The context in which the NextN layers draft.
+
+    It has the target's context and slots, an f16 cache, and an output row per slot; that the target is a pipeline is
+    taken for granted, as its context then is one, too.
+    """
+    alone = nextn_shape(gguf, shape)
+    caches = kv.kv_bytes(alone, spec.ctx_size, spec.parallel, "f16", "f16", spec.ubatch_size)
+    cells = kv.context(spec.ctx_size, spec.parallel)[1]
+    windowed = kv.window_cells(alone, cells, spec.ubatch_size) if alone.window else 0
+    batch = Batch(cells, windowed, spec.ubatch_size, spec.parallel, tuple(caches), spec.parallel)
+    return heads.Mtp(
+        kv=sum(caches),
+        compute=heads.device_bytes(alone, batch, True, alone.n_embd),
+        host=heads.host_bytes(alone, batch, False, True, alone.n_embd, spec.parallel),
+        weights=sum(blocks[shape.n_layer - shape.n_layer_nextn :]),
     )
 
 

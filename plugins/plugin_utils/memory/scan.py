@@ -144,7 +144,7 @@ def _body(shape: ModelShape, batch: Batch, place: int, output: bool, layers: tup
     row = _row(shape, batch)
     moment = max(_fed(shape, batch, place), _attending(shape, batch, place, output))
     if any(_those(shape.recurrent, layers)):
-        scan = widest(shape.recurrence, batch.tokens, batch.sequences) * FLOAT
+        scan = widest(shape.recurrence, batch.tokens, batch.sequences) * FLOAT + _snapshots(shape, batch)
         moment = max(moment, scan + 2 * _decay(shape, batch))
     body = moment + int(_rows(shape, batch, place) * row)
     if output:
@@ -154,6 +154,16 @@ def _body(shape: ModelShape, batch: Batch, place: int, output: bool, layers: tup
             beside += _inner(shape, batch) * 5 // 2
         body = max(body, beside + logits(shape, batch))
     return body
+
+
+def _snapshots(shape: ModelShape, batch: Batch) -> int:
+    """The states after each of the last tokens, which a scan gives beside the last one (delta-net-base.cpp).
+
+    Compared for DELTA; of any other kind they are counted twice.
+    """
+    dims = shape.recurrence
+    values = (dims.state + dims.channels * dims.taps) * batch.sequences * batch.snapshots
+    return values * FLOAT * (1 if dims.kind == DELTA else 2)
 
 
 def _rows(shape: ModelShape, batch: Batch, place: int) -> float:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Mapping
 
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
@@ -17,7 +17,8 @@ from ansible_collections.relay.pool.plugins.plugin_utils.memory.wiring import Wi
 # LLAMA_MAX_LAYERS of llama.cpp (src/llama-hparams.h).
 MAX_LAYERS = 512
 # Every architecture whose caches are known; of any other nothing is believed that would make them smaller.
-KNOWN = windows.FULL | frozenset(windows.PATTERNS) | caches.RECURRENT | caches.HYBRID | caches.LATENT | caches.NO_CACHE
+KNOWN = windows.FULL | frozenset(windows.PATTERNS) | caches.RECURRENT | caches.HYBRID | caches.LATENT
+KNOWN |= caches.NO_CACHE | caches.TARGETS_CACHE
 # Architectures whose NextN layers llama.cpp skips at load unless it drafts with them (TENSOR_SKIP).
 NEXTN_SKIPPED = frozenset(
     (
@@ -26,10 +27,18 @@ NEXTN_SKIPPED = frozenset(
         "nemotron_h_moe", "qwen35", "qwen35moe", "qwen3next", "qwen4exp", "step35",
     )
 )  # fmt: skip
+# Architectures whose NextN layers have a graph of their own, by which they draft (LLM_GRAPH_TYPE_DECODER_MTP).
+MTP_GRAPHS = frozenset(
+    (
+        "bailingmoe3", "cohere2moe", "deepseek2", "deepseek32", "deepseek4", "glm-dsa", "glm4moe", "glm5-next", "hy_v3",
+        "mimo2", "nemotron_h_moe", "qwen35", "qwen35moe", "qwen3next", "qwen4exp", "step35",
+    )
+)  # fmt: skip
 # load_arch_tensors asks for the output before the token embedding, which does not look for a copy: the CPU gets two.
 OUTPUT_FIRST = frozenset(("gemma3n", "gemma4"))
 # build_arch_graph multiplies with the token embedding itself, so nothing is copied to the output's device.
-NO_OUTPUT_COPY = frozenset(("bitnet",))
+# eagle3 without an output multiplies with that of its target.
+NO_OUTPUT_COPY = frozenset(("bitnet", "eagle3"))
 
 
 @dataclass(frozen=True)
@@ -135,6 +144,26 @@ def model_shape(gguf: Mapping[str, Any]) -> ModelShape:
         assumptions=tuple(assumptions),
         wiring=wiring(keys),
         recurrence=dims,
+    )
+
+
+def nextn_shape(gguf: Mapping[str, Any], shape: ModelShape) -> ModelShape:
+    """The same model as the context of its NextN layers sees it: they attend, each with a cache, and nothing else is.
+
+    create_memory (llama-model.cpp) filters all but the NextN layers; the caches of indexers stay with the others.
+    """
+    keys = Keys(shape.architecture, gguf.get("metadata") or {}, str(gguf.get("path") or "the model"))
+    attends = [layer >= shape.n_layer - shape.n_layer_nextn for layer in range(shape.n_layer)]
+    layers = caches.Layers(
+        shape.n_layer, shape.n_embd, shape.n_head, shape.head_kv, shape.head_k, shape.head_v, shape.windowed, shape.mla
+    )
+    rows = [row if flag else () for row, flag in zip(caches.cache_rows(keys, layers, attends), attends)]
+    return replace(
+        shape,
+        attention=tuple(attends),
+        recurrent=(False,) * shape.n_layer,
+        rows=tuple(rows),
+        states=(0,) * shape.n_layer,
     )
 
 

@@ -5,8 +5,8 @@
 
 A GGUF may name a window; whether llama.cpp believes it, and for which layers, is written into load_arch_hparams of
 each architecture (src/models/*.cpp, b11434; load_swa_pattern in src/llama-model.cpp reads the pattern). Every name
-that llama.cpp serves on its own is in one table of this file or of caches.py; of any other (eagle3, dflash and
-gemma4-assistant only draft), nothing in the file is believed.
+that llama.cpp serves on its own, and those that draft for it, are in one table of this file or of caches.py; of any
+other, nothing in the file is believed.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ PATTERNS = {
     "cohere2": Pattern("cohere2.cpp", 4),
     "cohere2moe": Pattern("cohere2moe.cpp", 4, full_first=True),
     "deepseek4": Pattern("deepseek4.cpp", 0),
+    "dflash": Pattern("dflash.cpp"),
     "dots3note": Pattern("dots3note.cpp"),
     "exaone-moe": Pattern("exaone-moe.cpp", 4, default=128),
     "exaone4": Pattern("exaone4.cpp", 4, default=4096, layers=64),
@@ -71,14 +72,14 @@ FULL = frozenset(
     (
         "apertus", "arcee", "arctic", "baichuan", "bailingmoe", "bailingmoe2", "bitnet", "bloom", "chameleon",
         "chatglm", "codeshell", "cogvlm", "command-r", "dbrx", "deci", "deepseek", "deepseek2", "deepseek2-ocr",
-        "deepseek32", "dots1", "ernie4_5", "ernie4_5-moe", "exaone", "falcon", "gemma", "glm-dsa", "glm4", "glm4moe",
-        "gpt2", "gptneox", "granite", "granitemoe", "graniteswitch", "grok", "grovemoe", "hrm_text", "hunyuan-dense",
-        "hunyuan-moe", "hunyuan_vl", "hy_v3", "hy_v4", "internlm2", "jais", "jais2", "llama", "llama-embed",
-        "maincoder", "minicpm", "minicpm3", "minimax-m2", "minimax-m3", "mistral3", "mistral4", "mpt", "nanbeige",
-        "nemotron", "olmo", "olmoe", "openelm", "orion", "paddleocr", "pangu-embedded", "phi2", "phi3", "phimoe",
-        "plamo", "plm", "pockettts", "qwen", "qwen2", "qwen2moe", "qwen2vl", "qwen3", "qwen3moe", "qwen3tts", "qwen3vl",
-        "qwen3vlmoe", "refact", "seed_oss", "smollm3", "stablelm", "starcoder", "starcoder2", "t5", "t5encoder",
-        "talkie", "xverse",
+        "deepseek32", "dots1", "eagle3", "ernie4_5", "ernie4_5-moe", "exaone", "falcon", "gemma", "glm-dsa", "glm4",
+        "glm4moe", "gpt2", "gptneox", "granite", "granitemoe", "graniteswitch", "grok", "grovemoe", "hrm_text",
+        "hunyuan-dense", "hunyuan-moe", "hunyuan_vl", "hy_v3", "hy_v4", "internlm2", "jais", "jais2", "llama",
+        "llama-embed", "maincoder", "minicpm", "minicpm3", "minimax-m2", "minimax-m3", "mistral3", "mistral4", "mpt",
+        "nanbeige", "nemotron", "olmo", "olmoe", "openelm", "orion", "paddleocr", "pangu-embedded", "phi2", "phi3",
+        "phimoe", "plamo", "plm", "pockettts", "qwen", "qwen2", "qwen2moe", "qwen2vl", "qwen3", "qwen3moe", "qwen3tts",
+        "qwen3vl", "qwen3vlmoe", "refact", "seed_oss", "smollm3", "stablelm", "starcoder", "starcoder2", "t5",
+        "t5encoder", "talkie", "xverse",
     )
 )  # fmt: skip
 
