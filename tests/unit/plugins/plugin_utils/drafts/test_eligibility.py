@@ -170,6 +170,12 @@ def test_dropped(judge, files, target, draft, options, reason, text):
     assert text in verdict.message
 
 
+def test_how_a_text_begins_is_not_the_business_of_a_head(judge, files):
+    begins = {"add_bos_token": True, "bos_token_id": 1}
+    assert judge("llama", files("eagle3", tokenizer=begins))[0].enabled
+    assert judge("llama", files("draft", tokenizer=begins))[0].reason == "tokenizer_mismatch"
+
+
 def test_a_measurement_that_pays(judge):
     measured = {"tokens_per_second": 7.9, "with_draft_tokens_per_second": 20}
     assert judge(measured=measured)[0].enabled
