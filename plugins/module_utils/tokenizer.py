@@ -80,10 +80,8 @@ SPOKEN_IDS = ("bos", "eos", "eot", "eom", "seperator", "mask", "fim_pre", "fim_s
 
 
 def token_bytes(raw: bytes, number: int) -> bytes:
-    """A token as llama.cpp compares it: an empty one gets a name, and a NUL ends it."""
-    if not raw:
-        return b"[EMPTY_%d]" % number
-    return raw.split(b"\0", 1)[0]
+    """A token as llama.cpp compares it: a NUL ends it, and an empty one gets a name."""
+    return raw.split(b"\0", 1)[0] or b"[EMPTY_%d]" % number
 
 
 def is_plain(run) -> bool:

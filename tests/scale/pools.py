@@ -35,9 +35,11 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def random_model(rng: Random, n_layer: int, layer_mib: int, path: str = "/models/target.gguf") -> dict[str, Any]:
-    """A model of that many layers of about that size, of a random kind."""
-    arch = rng.choice(list(KINDS))
+def random_model(
+    rng: Random, n_layer: int, layer_mib: int, path: str = "/models/target.gguf", stateful: bool = True
+) -> dict[str, Any]:
+    """A model of that many layers of about that size, of a random kind; stateful: that may keep a recurrent state."""
+    arch = rng.choice([kind for kind, keys in KINDS.items() if stateful or not STATE.keys() <= keys.keys()])
     equal = rng.random() < 0.4
     blocks = [int(layer_mib * MIB * (1 if equal else rng.uniform(0.4, 1.6))) for _layer in range(n_layer)]
     keys: dict[str, Any] = {
@@ -161,7 +163,7 @@ def random_request(rng: Random, machines: int, gpus: int, layers: tuple[int, int
         "reserve_bytes": rng.choice([0, 20 * MIB]),
     }
     if rng.random() < 0.4:
-        draft = random_model(rng, 2, 10, DRAFT_PATH)
+        draft = random_model(rng, 2, 10, DRAFT_PATH, stateful=False)
         draft["tokenizer"] = model["tokenizer"]
         options.update(
             draft=draft,

@@ -31,7 +31,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.memory import kv
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.caches import NO_CACHE
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import check_model
-from ansible_collections.relay.pool.plugins.plugin_utils.memory.shape import model_shape
+from ansible_collections.relay.pool.plugins.plugin_utils.memory.shape import KNOWN, model_shape
 from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.server.dialect import Dialect
 
@@ -176,18 +176,37 @@ def _file_verdict(request: Request, kind: str) -> Verdict | None:
             "tokenizer_mismatch",
             f"{pair.path} cannot draft for this target: {vocabulary['message']}: use a draft of the same family",
         )
-    return _positions_verdict(request) if kind == SIMPLE else None
+    return _model_verdict(request) if kind == SIMPLE else None
+
+
+def _model_verdict(request: Request) -> Verdict | None:
+    """Of a plain model: whether llama.cpp loads it and can take back from it what is rejected."""
+    draft = request.draft or {}
+    architecture, path = draft.get("architecture"), draft.get("path")
+    if architecture not in KNOWN and architectures.speak_of(request.llama):
+        return Verdict(
+            "unsupported_build",
+            f"llama.cpp b{architectures.BUILD} has no architecture {architecture}, and llama-server ends at {path}: "
+            "use another draft",
+        )
+    if architecture in NO_CACHE:
+        return Verdict(
+            "unsupported_build",
+            f"llama.cpp keeps no cache for architecture {architecture}, so {path} cannot draft: use a model that "
+            "generates text",
+        )
+    if model_shape(draft).hybrid and not model_shape(request.model).hybrid:
+        return Verdict(
+            "unsupported_build",
+            f"{path} keeps a recurrent state ({architecture}), and for a target without one llama-server aborts at the "
+            "first token that is rejected: use a draft of another architecture",
+        )
+    return _positions_verdict(request)
 
 
 def _positions_verdict(request: Request) -> Verdict | None:
     """A draft decodes at the positions of the target, whatever it was trained on."""
     draft = request.draft or {}
-    if draft.get("architecture") in NO_CACHE:
-        return Verdict(
-            "unsupported_build",
-            f"llama.cpp keeps no cache for architecture {draft.get('architecture')}, so {draft.get('path')} cannot "
-            "draft: use a model that generates text",
-        )
     trained, slot = heads.keys_of(draft).number("context_length", 0), _slot_context(request)
     if POSITIONS in telling(draft) and trained < slot:
         least = trained // kv.PAD * kv.PAD * request.parallel

@@ -77,7 +77,7 @@ def wrong_kind(kind: str, draft: Mapping[str, Any]) -> str | None:
     if kind == MTP and own == SIMPLE and n_nextn(draft):
         return None  # a whole model whose NextN layers are to draft
     what = f"{NAMES[own]} draft" if own in NAMES else f"a plain model of architecture {draft.get('architecture')}"
-    return f"{path} is {what}, which cannot run as {kind}: set relay_speculation_type to auto or {own}"
+    return f"{path} is {what}, not one for {kind}: set relay_speculation_type to auto or {own}"
 
 
 def mtp_layers(gguf: Mapping[str, Any], tables: bool = True) -> str | None:

@@ -43,6 +43,7 @@ def speculation_of(request: Request, kind: str) -> Speculation:
         own_file=draft is not None,
         snapshots=n_max if steps_back else 0,
         beside_output=draft is not None and _leans_on_target(kind, draft),
+        beside_cache=draft is not None and draft.get("architecture") == ASSISTANT,
     )
 
 

@@ -36,9 +36,10 @@ class Speculation:
     type: a value of today's ``--spec-type``. n_max: tokens per round at most, each needing an output row of the
     target; as ``--spec-draft-n-max`` of a draft it makes llama.cpp reserve just that. own_file: a second model proposes
     them, which goes to a device; else layers of the target or n-grams do. snapshots: recurrent states per slot that the
-    target keeps to step back (n_rs_seq in llama.cpp). beside_output: the second model has no output matrix or no cache
-    of its own and works with the target's, so llama-server aborts unless both are on one device; a target's output on
-    the CPU can be used from every device.
+    target keeps to step back (n_rs_seq in llama.cpp). beside_output: the second model has no output matrix of its own
+    and works with the target's, so llama-server aborts unless both are on one device; an output on the CPU can be used
+    from every device. beside_cache: it works with the caches of the target's last two layers, so that it must be on
+    their device wherever the output is; beside_output is then set, too.
     """
 
     type: str
@@ -46,6 +47,7 @@ class Speculation:
     own_file: bool
     snapshots: int = 0
     beside_output: bool = False
+    beside_cache: bool = False
 
     @property
     def mtp_of_target(self) -> bool:

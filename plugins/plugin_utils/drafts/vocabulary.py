@@ -30,6 +30,9 @@ def compatibility(
             return _yes()
         detail = comparison.get("first_difference") or "the vocabularies differ ({})".format(comparison.get("reason"))
         return _no(comparison.get("reason"), str(detail))
+    for side, gguf in (("target", target), ("draft", draft)):
+        if _wordless(gguf):
+            return _no("type", f"the {side} has no tokenizer that llama.cpp knows")
     mine, other = target.get("tokenizer") or {}, draft.get("tokenizer") or {}
     if not mine or not other:
         return _unknown()
@@ -62,6 +65,13 @@ def same_tokens(
         return compatibility(target, draft, comparison)
     mine, other = target.get("tokenizer") or {}, draft.get("tokenizer") or {}
     return _compare_tokens(mine, other) if mine and other else _unknown()
+
+
+def _wordless(gguf: Mapping[str, Any]) -> bool:
+    """Whether it is known that the file has no texts of tokens: llama-server ends at such a model."""
+    known = "tokenizer" in gguf
+    tokenizer = gguf.get("tokenizer")
+    return known and (tokenizer is None or tokenizer.get("type", "SPM") in (None, "NONE"))
 
 
 def _yes(message: str = "the vocabularies match") -> dict[str, Any]:

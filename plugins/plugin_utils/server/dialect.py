@@ -51,11 +51,7 @@ class Dialect:
     draft_missing: tuple[str, ...] = ()
     draft_optional_missing: tuple[str, ...] = ()
     assumed: bool = False
-    backends: tuple[str, ...] = ()
-
-    def knows(self, flag: str) -> bool:
-        """True when the optional flag may be written."""
-        return flag in self.optional
+    backends: tuple[str, ...] = ()  # what follows up to knows() stands in for the rule of another part
 
     def type_name(self, kind: str) -> str | None:
         """What the build calls a type of speculation."""
@@ -64,6 +60,10 @@ class Dialect:
     def lacks(self, kind: str) -> tuple[str, ...]:
         """What the build does not know of what that type of speculation needs."""
         return self.draft_missing if kind.startswith("draft-") else ()
+
+    def knows(self, flag: str) -> bool:
+        """True when the optional flag may be written."""
+        return flag in self.optional
 
     def check(self, sharded: bool, wanted: Sequence[str] = ()) -> None:
         """Raise when the binary cannot run such a plan; wanted are the optional flags that the user asks for."""

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts.eligibility import QUIET, REASONS, eligible, fallback
-from ansible_collections.relay.pool.plugins.plugin_utils.drafts.types import NGRAMS, Speculation
+from ansible_collections.relay.pool.plugins.plugin_utils.drafts.types import NGRAMS, WORDS, Speculation
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.server.dialect import Dialect
 
@@ -54,7 +55,7 @@ def judge(ask, files):
         ("llama", "dspark", {"draft_max": 40}, Speculation("draft-dspark", 16, True, beside_output=True)),
         ("llama", "dspark", {"draft_max": 4, "draft_min": 2}, Speculation("draft-dspark", 4, True, beside_output=True)),
         ("glm4moe", "glm4moe-mtp", {}, Speculation("draft-mtp", 16, True)),
-        ("gemma4", "gemma4-assistant", {}, Speculation("draft-mtp", 16, True, beside_output=True)),
+        ("gemma4", "gemma4-assistant", {}, Speculation("draft-mtp", 16, True, 0, True, True)),
         # a whole model is a plain draft, unless its layers are asked for
         ("glm4moe", "glm4moe", {}, Speculation("draft-simple", 16, True)),
         ("glm4moe", "glm4moe", {"speculation_type": "draft-mtp"}, Speculation("draft-mtp", 16, True)),
@@ -127,7 +128,7 @@ def test_ngrams_are_asked_for(judge, kind, n_max):
             "/models/x.gguf is no file",
         ),
         ("llama", None, {"speculation_type": "draft-mtp"}, "unsupported_build", "has no NextN layers"),
-        ("llama", "draft", {"speculation_type": "draft-mtp"}, "unsupported_build", "cannot run as draft-mtp"),
+        ("llama", "draft", {"speculation_type": "draft-mtp"}, "unsupported_build", "not one for draft-mtp"),
         ("llama", "draft", {"speculation_type": "draft-eagle3"}, "unsupported_build", "is a plain model of archit"),
         ("llama", "eagle3", {"speculation_type": "draft-simple"}, "unsupported_build", "is an EAGLE-3 draft"),
         (
@@ -169,6 +170,12 @@ def test_dropped(judge, files, target, draft, options, reason, text):
     assert text in verdict.message
 
 
+def test_how_a_text_begins_is_not_the_business_of_a_head(judge, files):
+    begins = {"add_bos_token": True, "bos_token_id": 1}
+    assert judge("llama", files("eagle3", tokenizer=begins))[0].enabled
+    assert judge("llama", files("draft", tokenizer=begins))[0].reason == "tokenizer_mismatch"
+
+
 def test_a_measurement_that_pays(judge):
     measured = {"tokens_per_second": 7.9, "with_draft_tokens_per_second": 20}
     assert judge(measured=measured)[0].enabled
@@ -189,6 +196,16 @@ def test_what_is_no_draft(judge, files, change, text):
         if kind != "draft-eagle3" or "metadata" not in change:
             assert verdict.reason == "unsized"
             assert text in verdict.message
+
+
+def test_every_reason_has_its_row_in_the_docs():
+    """The table of reasons, their ways out, and the types."""
+    text = (Path(__file__).parents[5] / "docs" / "speculation.md").read_text()
+    rows = re.findall(r"^\| `([a-z_]+)` \| .+ \| (?:.+ )?\|$", text, re.M)
+    assert [name for name in rows if name in REASONS] == list(REASONS)
+    types = re.split(r"\n## ", text)[2]
+    assert types.startswith("Types")
+    assert not [word for word in WORDS[2:] if f"`{word}`" not in types]
 
 
 def test_a_word_that_is_none_stops_the_plan(judge):
@@ -214,6 +231,29 @@ def test_a_hybrid_target_is_told_of_its_own_layers(judge, files):
     assert "relay_speculation_type draft-mtp, no relay_draft_model" in judge("qwen35", "draft")[0].message
     without = files("qwen35", nextn_predict_layers=0, n_layer=8)
     assert "do without a draft" in judge(without, "draft")[0].message
+
+
+@pytest.mark.parametrize(
+    ("draft", "text"),
+    [
+        # "failed to remove sequence", abort
+        ({"arch": "mamba"}, "keeps a recurrent state (mamba), and for a target without one llama-server aborts"),
+        ({"arch": "lfm2"}, "keeps a recurrent state (lfm2)"),
+        # exit 1
+        ({"arch": "tomorrow"}, "llama.cpp b11434 has no architecture tomorrow"),
+        # abort
+        ({"arch": "llada"}, "keeps no cache for architecture llada"),
+    ],
+)
+def test_a_model_that_cannot_draft(judge, world, draft, text):
+    verdict, _speculation, _fallback = judge("llama", world.gguf("/models/draft.gguf", ssm__state_size=16, **draft))
+    assert verdict.reason == "unsupported_build"
+    assert text in verdict.message
+
+
+def test_a_hybrid_draft_for_a_hybrid_target(judge, files):
+    """llama-server puts the states of both back."""
+    assert judge("qwen35", files("qwen35", path="/models/small.gguf"), speculation_type="draft-simple")[0].enabled
 
 
 def test_a_target_without_a_cache(judge, world):

@@ -37,7 +37,7 @@ def test_a_file_of_another_kind(files, kind, head):
     message = wrong_kind(kind, files(head))
     assert (message is None) is (kind == KINDS[head])
     if message:
-        assert re.search(f"cannot run as {kind}: set relay_speculation_type to auto or {KINDS[head]}$", message)
+        assert re.search(f"not one for {kind}: set relay_speculation_type to auto or {KINDS[head]}$", message)
 
 
 def test_a_whole_model_may_draft_with_its_own_layers(files):

@@ -51,6 +51,19 @@ def test_vocabulary_rule(fields, compatible, reason):
     assert (turned["compatible"], turned["reason"]) == (compatible, reason)
 
 
+@pytest.mark.parametrize("nothing", [None, {"type": None, "n_tokens": 1000}, {"type": "NONE", "n_tokens": 1000}])
+def test_a_model_without_tokens(nothing):
+    for side, pair in (
+        ("target", ({"tokenizer": nothing}, tokenizer())),
+        ("draft", (tokenizer(), {"tokenizer": nothing})),
+    ):
+        found = compatibility(*pair)
+        assert (found["reason"], found["message"]) == ("type", f"the {side} has no tokenizer that llama.cpp knows")
+    assert not compatibility({"tokenizer": nothing}, {"tokenizer": nothing})["compatible"]
+    # a fact that was not given says nothing
+    assert compatibility({}, tokenizer())["reason"] == "unknown"
+
+
 @pytest.mark.parametrize(
     ("fields", "compatible", "reason"),
     [
