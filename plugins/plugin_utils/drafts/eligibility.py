@@ -8,9 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Mapping
 
+from ansible_collections.relay.pool.plugins.plugin_utils.drafts.types import Speculation
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import check_model
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.shape import model_shape
+from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.server.dialect import Dialect
 
 REASONS = (
@@ -132,3 +134,31 @@ def eligibility(
             f"measured {with_draft:g} tokens/s with the draft, {plain:g} without: {MIN_SPEEDUP:g} times is wanted",
         )
     return Verdict("enabled", f"{path} drafts")
+
+
+def eligible(request: Request, dialect: Dialect) -> tuple[Verdict, Speculation | None]:
+    """What can be said before any device is chosen, and what may propose tokens."""
+    wanted = request.speculation_type
+    if wanted.startswith("ngram-"):
+        return Verdict("not_configured", f"{wanted} proposes tokens"), Speculation(wanted, 64, False)
+    if wanted == "draft-mtp" and not (request.draft or request.draft_path):
+        return Verdict("enabled", "the target's MTP layers"), Speculation(wanted, request.draft_max, False)
+    if (request.draft or request.draft_path) and not request.draft_max:
+        return Verdict("not_configured", "relay_draft_max is 0, so nothing would be drafted"), None
+    verdict = eligibility(
+        request.model, request.draft, request.draft_path, request.comparison, dialect, request.measured
+    )
+    options = (("--spec-draft-n-min", request.draft_min), ("--spec-draft-p-min", request.draft_p_min))
+    missing = [flag for flag, value in options if value and flag in dialect.draft_optional_missing]
+    if verdict.enabled and missing:
+        return Verdict(
+            "unsupported_build",
+            f"{dialect.name} does not know {', '.join(missing)}: set relay_draft_min, relay_draft_p_min to 0",
+        ), None
+    kind = "draft-simple" if wanted == "auto" else wanted
+    return verdict, Speculation(kind, request.draft_max, True) if verdict.enabled else None
+
+
+def fallback(request: Request, dialect: Dialect) -> Speculation | None:
+    """What proposes tokens where a draft is dropped."""
+    return Speculation("ngram-mod", 64, False) if request.draft_fallback == "ngram-mod" else None

@@ -77,6 +77,8 @@ class Ledger:
     per_device: int
     weight_reads: Reads
     output_reads: int
+    mtp_device: int = 0
+    mtp_host: int = 0
 
     @property
     def n_layer(self) -> int:

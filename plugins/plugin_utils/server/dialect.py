@@ -52,6 +52,15 @@ class Dialect:
     draft_optional_missing: tuple[str, ...] = ()
     assumed: bool = False
     backends: tuple[str, ...] = ()
+    rpc_draft_crash: str | None = None
+
+    def type_name(self, kind: str) -> str | None:
+        """The value for --spec-type; None: not written."""
+        return self.spec_type if kind == "draft-simple" else kind
+
+    def lacks(self, kind: str) -> tuple[str, ...]:
+        """What of a type of speculation the binary does not know."""
+        return self.draft_missing
 
     def knows(self, flag: str) -> bool:
         """True when the optional flag may be written."""
