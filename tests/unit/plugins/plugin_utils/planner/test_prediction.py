@@ -366,7 +366,8 @@ def test_the_table_has_a_line_for_each_rate(ask, pool, small):
 
 def test_rounds_do_not_shrink_as_more_is_drafted(ask, pool, small, world):
     request = ask(*pool(), **small, model=mixture(world))
-    rounds, reason = draft_rounds(request, Planner(request).choose().layout)
+    chosen = Planner(request).choose()
+    rounds, reason = draft_rounds(request, chosen.layout, chosen.speculation)
     assert reason is None
     assert isinstance(rounds, Rounds)
     costs = [rounds.relative_cost(n_draft) for n_draft in range(1, 40)]
