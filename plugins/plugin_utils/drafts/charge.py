@@ -158,24 +158,23 @@ def no_room(request: Request, charge: DraftCharge, layout: Layout, drafted: int)
 
     :param drafted: tokens that a round proposes at most.
     """
-    device = charge.device or layout.server.ram
-    host, name = (device.host, device.name) if device else (layout.server.host, "CPU")
-    need = charge.gpu.total if charge.device else charge.ram.total
-    left = next(
-        (stage["memory"]["left_bytes"] for stage in stages(layout) if (stage["host"], stage["device"]) == (host, name)),
-        device.usable_bytes if device else None,
-    )
-    if left is None or need <= left:
-        return Verdict(
-            "no_room",
-            f"the draft would fit on {host} {name}, but there is no room for the target's buffers to check {drafted} "
-            "tokens at once: lower relay_draft_max",
-        )
-    moved = "" if request.draft_reserve else " (relay_draft_reserve is off)"
+    known = {(stage["host"], stage["device"]): stage["memory"]["left_bytes"] for stage in stages(layout)}
+    server = layout.server
+    wanted = [(charge.device, charge.device.label, charge.gpu.total)] if charge.device else []
+    for device, label, need in [*wanted, (server.ram, f"{server.host} CPU", charge.ram.total)]:
+        left = known.get((device.host, device.name), device.usable_bytes) if device else None
+        if left is not None and need > left:
+            moved = "" if request.draft_reserve else " (relay_draft_reserve is off)"
+            return Verdict(
+                "no_room",
+                f"the draft needs {mib(need)} on {label}, the target leaves {mib_free(max(left, 0))}{moved}: "
+                + way_out(request),
+            )
+    where = charge.device.label if charge.device else f"{server.host} CPU"
     return Verdict(
         "no_room",
-        f"the draft needs {mib(need)} on {host} {name}, the target leaves {mib_free(max(left, 0))}{moved}: "
-        + way_out(request),
+        f"the draft would fit on {where}, but there is no room for the target's buffers to check {drafted} tokens at "
+        "once: lower relay_draft_max",
     )
 
 
