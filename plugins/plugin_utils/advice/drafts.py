@@ -109,7 +109,7 @@ def _remote(request: Request, layout: Layout) -> list[str]:
     if layout.shared_draft:
         found.append(
             f"{device.label} holds the draft and a part of the target, so that llama.cpp cannot reuse the graph that "
-            f"it sent last: about {SHARED_KB} KB and not {ALONE_KB} go there for every token; a device of its own "
+            f"it sent last: about {SHARED_KB} KB and not {ALONE_KB} KB go there for every token; a device of its own "
             "for the draft avoids that"
         )
     return found

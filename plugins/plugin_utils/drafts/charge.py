@@ -38,16 +38,17 @@ class Place(NamedTuple):
     beside_target: bool = False
 
 
-def places(request: Request, pool: Pool, server: Machine) -> list[Place] | Verdict:
+def places(request: Request, pool: Pool, server: Machine, beside_output: bool = False) -> list[Place] | Verdict:
     """Where the draft of the request may run, the first choice first; or why it can be nowhere.
 
+    :param beside_output: only one place will do, so that every GPU of the machine is tried.
     :raises PoolError: for a relay_draft_device that is nothing of the pool, or two things.
     """
     wanted = request.draft_device
     if wanted.lower() == "auto":
         if not server.gpus and not request.allow_cpu:
             return no_host_stage(server)
-        return [*(Place(gpu, True) for gpu in _roomiest(server)), Place(None, True)]
+        return [*(Place(gpu, True) for gpu in _roomiest(server, beside_output)), Place(None, True)]
     if wanted.lower() in ("cpu", "none"):
         return [Place(None)]
     workers = {worker.host: worker for worker in pool.workers}
@@ -58,7 +59,7 @@ def places(request: Request, pool: Pool, server: Machine) -> list[Place] | Verdi
             "relay_draft_device to auto or cpu"
         )
     if wanted in workers:
-        return _of_worker(workers[wanted], server)
+        return _of_worker(workers[wanted], server, beside_output)
     if wanted not in names:
         raise _unknown(wanted, pool, server)
     gpus = [gpu for gpu in server.gpus if gpu.name == wanted]
@@ -72,16 +73,17 @@ def places(request: Request, pool: Pool, server: Machine) -> list[Place] | Verdi
     return [Place(gpus[0])]
 
 
-def _roomiest(machine: Machine) -> list[Device]:
-    """The GPU with most room, if there is any."""
-    return [max(machine.gpus, key=lambda gpu: gpu.usable_bytes)] if machine.gpus else []
+def _roomiest(machine: Machine, others: bool) -> list[Device]:
+    """The GPU with most room, if there is any; the others after it."""
+    gpus = sorted(machine.gpus, key=lambda gpu: -gpu.usable_bytes)
+    return gpus if others else gpus[:1]
 
 
-def _of_worker(worker: Machine, server: Machine) -> list[Place] | Verdict:
+def _of_worker(worker: Machine, server: Machine, others: bool) -> list[Place] | Verdict:
     """Its GPU with most room, else its CPU, whose memory is another one unless a GPU has no own."""
+    found = _roomiest(worker, others)
     if worker.host == server.host:
-        return [*(Place(gpu) for gpu in _roomiest(worker)), Place(None)]
-    found = _roomiest(worker)
+        return [*(Place(gpu) for gpu in found), Place(None)]
     if worker.ram and not any(gpu.shared for gpu in worker.gpus):
         found.append(worker.ram)
     if found:

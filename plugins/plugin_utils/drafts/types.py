@@ -14,13 +14,15 @@ class Speculation:
 
     type: a value of today's ``--spec-type``. n_max: tokens per round at most, each needing an output row of the
     target. own_file: a second model proposes them, which goes to a device; else layers of the target or n-grams do.
-    snapshots: recurrent states per slot that the target keeps to step back (n_rs_seq in llama.cpp).
+    snapshots: recurrent states per slot that the target keeps to step back (n_rs_seq in llama.cpp). beside_output: the
+    second model works with the target's output, so that both must be on one device, unless the output is on the CPU.
     """
 
     type: str
     n_max: int
     own_file: bool
     snapshots: int = 0
+    beside_output: bool = False
 
     @property
     def mtp_of_target(self) -> bool:

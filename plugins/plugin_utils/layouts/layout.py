@@ -67,6 +67,17 @@ class Layout:
         return self.on_cpu or self.keeps_output
 
     @property
+    def output(self) -> Device | None:
+        """The device of the output; None for the CPU of the machine that serves."""
+        return None if self.output_on_cpu else self.segments[-1][0]
+
+    @property
+    def last_layer(self) -> Device | None:
+        """The device of the last layer; None for the CPU of the machine that serves."""
+        n_layer = self.ledger.n_layer
+        return next((device for device, first, end in self.segments if first < n_layer <= end), None)
+
+    @property
     def devices(self) -> tuple[Device, ...]:
         """Those with layers or the output, but for the server's CPU."""
         return tuple(device for device, _first, _end in self.segments)

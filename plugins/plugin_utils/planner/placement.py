@@ -114,7 +114,11 @@ class Planner:
 
     def all_refused(self, layout: Layout) -> list[Refusal]:
         """What cannot be used, and what the layout does without."""
-        return [*self.refused, *unused(self.pool.machines(), layout, self.refused, self.request.allow_cpu)]
+        draft = layout.remote_draft
+        # A CPU may not hold layers unless that is allowed, and a draft where it is named.
+        drafting = draft.host if draft and draft.is_cpu else None
+        refused = [entry for entry in self.refused if (entry["host"], entry["reason"]) != (drafting, "no_gpu")]
+        return [*refused, *unused(self.pool.machines(), layout, self.refused, self.request.allow_cpu)]
 
     def _device(self, host: str, name: str) -> Device:
         member = next(member for member in self.pool.machines() if member.host == host)

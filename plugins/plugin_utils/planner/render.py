@@ -85,7 +85,7 @@ def rendered(
         "speculation": speculation.type if speculation else None,
         "draft": draft,
         "predicted": predicted(request, layout, verdict, speculation),
-        "server_args": llama_server_args(options),
+        "server_args": llama_server_args(dialect.worded(options, layout.ledger.n_layer)),
         "server_environment": _server_environment(layout),
         "workers": workers,
         "llama": {key: llama.get(key) for key in ("version", "build", "commit")},
@@ -211,8 +211,7 @@ def _own_file(layout: Layout, charge: DraftCharge, path: str) -> dict[str, Any]:
 
 def _own_layers(layout: Layout) -> dict[str, Any]:
     """MTP layers of the target: their context is on the device of the last layer."""
-    n_layer = layout.ledger.n_layer
-    last = next((device for device, first, end in layout.segments if first < n_layer <= end), None)
+    last = layout.last_layer
     host, name = (last.host, last.name) if last else (layout.server.host, "CPU")
     total = layout.ledger.mtp_device + layout.ledger.mtp_host
     memory = {"weights_bytes": 0, "kv_bytes": 0, "compute_bytes": total, "total_bytes": total}

@@ -25,7 +25,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.drafts.charge import (
     places,
 )
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts.eligibility import Verdict, eligible, fallback
-from ansible_collections.relay.pool.plugins.plugin_utils.drafts.ledgers import draft_ledger
+from ansible_collections.relay.pool.plugins.plugin_utils.drafts.ledgers import draft_ledger, target_spec
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts.types import Speculation
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.arrangement import Arrangement
@@ -81,8 +81,8 @@ class Speculator:
         """Of the target that checks the tokens of that; raises PoolError where it cannot be sized."""
         known = self._arrangements.get(speculation)
         if known is None and speculation:
-            spec = self.request.target_spec(speculation.n_max, speculation.mtp_of_target, speculation.snapshots)
-            known = self._arrangements[speculation] = self._arrangement(model_ledger(self.request.model, spec))
+            ledger = model_ledger(self.request.model, target_spec(self.request, speculation))
+            known = self._arrangements[speculation] = self._arrangement(ledger)
         return known or self.plain
 
     def _arrangement(self, ledger: Ledger) -> Arrangement:
@@ -171,7 +171,13 @@ class Speculator:
         else:
             base = replica or self.split
             layout = self._in_place(base, speculation, charge) if base else None
-        return layout or self._no_rows(speculation)
+        if layout is None:
+            return self._no_rows(speculation)
+        last = layout.last_layer if speculation.mtp_of_target else None
+        crash = self.dialect.rpc_draft_crash
+        if crash and last and last.host != layout.server.host:
+            return Verdict("unsupported_build", f"{crash.rstrip('.')} ({last.label} would have both)")
+        return layout
 
     def _mtp(self, speculation: Speculation) -> DraftCharge | None:
         return mtp_charge(self.arrangement(speculation).ledger) if speculation.mtp_of_target else None
@@ -180,7 +186,7 @@ class Speculator:
 
     def _with_file(self, replica: Layout | None) -> Layout | Verdict:
         server = replica.server if replica else self.pool.host
-        found = places(self.request, self.pool, server)
+        found = places(self.request, self.pool, server, bool(self.wanted and self.wanted.beside_output))
         if isinstance(found, Verdict):
             return found
         problems = []
@@ -189,6 +195,9 @@ class Speculator:
             if isinstance(outcome, Layout):
                 return outcome
             problems.append(outcome)
+            if outcome.reason == "unsupported_build" and not (self.wanted and self.wanted.beside_output):
+                # Not the place is wrong, so that another one on the same machine is none that was meant.
+                return outcome
         return _together(problems)
 
     def _at(self, place: Place, replica: Layout | None, server: Machine) -> Layout | Verdict:
@@ -208,13 +217,25 @@ class Speculator:
         layout = self._best_with(charge, replica, beside)
         if layout is None:
             return self._no_layout(charge, replica, beside)
-        if self.dialect.rpc_draft_crash and layout.shared_draft:
-            return Verdict(
-                "unsupported_build",
-                f"{self.dialect.rpc_draft_crash.rstrip('.')}, and {charge.device.label} would have both: set "
-                "relay_draft_device to another worker, auto or cpu, or install a newer llama.cpp",
-            )
-        return layout
+        if charge.device and layout.shared_draft and self.dialect.rpc_draft_crash:
+            crash = self.dialect.rpc_draft_crash.rstrip(".")
+            return Verdict("unsupported_build", f"{crash} ({charge.device.label} would have both)")
+        return self._apart_from_output(layout) or layout
+
+    def _apart_from_output(self, layout: Layout) -> Verdict | None:
+        """Why a draft that works with the target's output cannot be where it is."""
+        output, draft = layout.output, layout.draft and layout.draft.device
+        if not (self.wanted and self.wanted.beside_output and output):
+            return None
+        if draft and draft.label == output.label:
+            return None
+        where = draft.label if draft else f"{layout.server.host} CPU"
+        name = output.name if output.host == layout.server.host else output.host
+        return Verdict(
+            "unsupported_build",
+            f"the draft works with the target's output, which is on {output.label}, and llama-server ends where it is "
+            f"on another device ({where}): set relay_draft_device to {name}",
+        )
 
     def _best_with(self, charge: DraftCharge, replica: Layout | None, beside: bool) -> Layout | None:
         """beside: only if the host holds layers of the target."""
@@ -279,10 +300,13 @@ class Speculator:
         if self.verdict.enabled:
             if reason == "enabled":
                 sound = not (layout.shared_draft and self.dialect.rpc_draft_crash)
-                return speculates and layout.draft is not None and sound
+                return speculates and layout.draft is not None and sound and not self._apart_from_output(layout)
             return reason in DROPPED
         if self._n_grams:
             return reason == self.verdict.reason if speculates else reason in DROPPED
+        if not speculates and self.fallback and reason == "unsupported_build":
+            # It was started in the place of the draft, and proved not to be live.
+            return True
         return reason == self.verdict.reason and (not speculates or reason in FALLS_BACK)
 
 

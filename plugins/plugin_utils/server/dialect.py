@@ -62,6 +62,10 @@ class Dialect:
         """What of a type of speculation the binary does not know."""
         return self.draft_missing
 
+    def worded(self, options: Mapping[str, Any], n_layer: int) -> Mapping[str, Any]:
+        """The options in the build's words."""
+        return options
+
     def knows(self, flag: str) -> bool:
         """True when the optional flag may be written."""
         return flag in self.optional
