@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.relay.pool.plugins.module_utils import llama_fit
 from ansible_collections.relay.pool.plugins.module_utils.gguf_info import gguf_facts
 from ansible_collections.relay.pool.plugins.module_utils.llama_log import parse
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.output_rows import output_rows
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import make_plan
 from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
+from ansible_collections.relay.pool.plugins.plugin_utils.server.fit import draft_args, judge, target_args
 
 from tests.integration.conftest import CACHE, missing
 from tests.integration.test_memory import node
@@ -94,3 +97,23 @@ def test_a_draft_on_a_worker(planned, server, free_mib, worker, name, devices):
         assert running.request("/slots")[0]["speculative"] is False
         plain = completed(running)
     assert [answer["content"] for answer in drafted] == [answer["content"] for answer in plain]
+
+
+def test_the_guard_measures_a_draft_on_a_worker(planned, llama_bin, llama_env):
+    plan, _args, real = planned(*CASES[1][1:3])
+    endpoints = ",".join(real[worker["host"]] for worker in plan["workers"])
+    fits = []
+    for words in (target_args(plan), draft_args(plan)):
+        words[words.index("--rpc") + 1] = endpoints
+        fits.append(llama_fit.measure(str(llama_bin / "llama-fit-params"), words, 60, env=llama_env))
+    assert [fit["error"] for fit in fits] == [None, None]
+    assert [list(fit["devices"]) for fit in fits] == [["RPC0", "Host"], ["RPC1", "Host"]]
+    model, draft = (gguf_facts(path) for path in (plan["model"]["path"], plan["draft"]["path"]))
+    rows = output_rows(plan, model, draft)
+    found = judge(plan, *fits, rows)
+    assert (found.exceeded, found.unchecked) == ([], [])
+    # A plan that has a little less for the draft is found.
+    stage = next(row for row in plan["stages"] if row["rpc_device"] == "RPC1")
+    stage["memory"]["draft_bytes"] -= 14 * MIB
+    (sentence,) = judge(plan, *fits, rows).exceeded
+    assert sentence.startswith("worker2 CPU would need ")
