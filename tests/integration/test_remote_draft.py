@@ -9,6 +9,7 @@ import pytest
 from ansible_collections.relay.pool.plugins.module_utils import llama_fit
 from ansible_collections.relay.pool.plugins.module_utils.gguf_info import gguf_facts
 from ansible_collections.relay.pool.plugins.module_utils.llama_log import parse
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.split import MAX_DEVICES, invert
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.output_rows import output_rows
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import make_plan
 from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
@@ -117,3 +118,24 @@ def test_the_guard_measures_a_draft_on_a_worker(planned, llama_bin, llama_env):
     stage["memory"]["draft_bytes"] -= 14 * MIB
     (sentence,) = judge(plan, *fits, rows).exceeded
     assert sentence.startswith("worker2 CPU would need ")
+
+
+def test_the_drafts_device_is_none_of_those_that_the_target_may_have(tiny_model, workers, server):
+    """The most devices of a target, and a draft on one more: each of the two contexts counts its own."""
+    pool = workers(MAX_DEVICES + 1)
+    target, draft = tiny_model(MAX_DEVICES), tiny_model(2)
+    n_gpu_layers, split = invert([1] * MAX_DEVICES, MAX_DEVICES)
+    args = [
+        "--model", target, "--rpc", ",".join(worker.endpoint for worker in pool),
+        "--device", ",".join(f"RPC{number}" for number in range(MAX_DEVICES)),
+        "--tensor-split", ",".join(map(str, split)), "--n-gpu-layers", n_gpu_layers, "--ctx-size", 256,
+        "--parallel", 1, "--threads", 1, "--fit", "off", "--cache-ram", 0, "-lv", 5, "--spec-draft-model", draft,
+        "--spec-draft-n-max", 4, "--spec-draft-device", f"RPC{MAX_DEVICES}", "--spec-type", "draft-simple",
+    ]  # fmt: skip
+    with server(args) as running:
+        answer, log = running.complete("a b c", MAX_TOKENS, ignore_eos=True), parse(running.log)
+    assert answer["timings"]["draft_n"] > 0
+    assert {layer["endpoint"] for layer in log.layers if layer["model"] == "draft"} == {pool[-1].endpoint}
+    assert {layer["endpoint"] for layer in log.layers if layer["model"] == "target"} == {
+        worker.endpoint for worker in pool[:-1]
+    }

@@ -62,6 +62,7 @@ def draft_advice(
             *_many_slots(request),
             *(_rounds(request, rounds) if rounds and not request.draft_p_min else []),
             *_remote(request, layout),
+            *_on_a_cpu(request, layout, speculation),
         ]
     if speculation:
         return _many_slots(request)
@@ -113,6 +114,26 @@ def _remote(request: Request, layout: Layout) -> list[str]:
             "for the draft avoids that"
         )
     return found
+
+
+def _on_a_cpu(request: Request, layout: Layout, speculation: Speculation | None) -> list[str]:
+    """That a draft is on a CPU although the machine has a GPU, and nobody asked for that."""
+    draft, wanted = layout.draft, request.draft_device
+    named = wanted.lower() in ("cpu", "none") or not request.draft_gpu_layers
+    if draft is None or named or not (speculation and speculation.own_file):
+        return []
+    if draft.device and not draft.device.is_cpu:
+        return []
+    host = draft.device.host if draft.device else layout.server.host
+    gpus = [
+        gpu["device"] for gpu in request.nodes[host].get("gpus") or [] if gpu.get("placeable") and gpu.get("device")
+    ]
+    if not gpus:
+        return []
+    return [
+        f"the draft, {mib(draft.total)}, runs on the CPU of {host}, as {', '.join(gpus)} there has no room for it "
+        "beside the target: a smaller draft or a lower relay_ctx_size may bring it there"
+    ]
 
 
 def _best(request: Request, rounds: Rounds) -> int:

@@ -22,10 +22,6 @@ FALLS_BACK = frozenset(
     ("no_room", "no_host_stage", "tokenizer_mismatch", "unsized", "not_found", "unsupported_build", "measured_slower")
 )
 NOTHING = Charge(0, 0, 0)
-NO_HOST_STAGE = (
-    "{host} holds no layers of the target ({why}), so the draft would not run beside it: set relay_draft_device to "
-    "cpu, to a device of {host} or to a worker"
-)
 
 
 class Place(NamedTuple):
@@ -151,8 +147,13 @@ def way_out(request: Request) -> str:
 
 def no_host_stage(host: Machine) -> Verdict:
     """A draft beside no layers of the target would only wait for the network."""
-    why = "no usable GPU" if not host.gpus else "no room for a layer"
-    return Verdict("no_host_stage", NO_HOST_STAGE.format(host=host.host, why=why))
+    gpus = ", ".join(gpu.name for gpu in host.gpus)
+    why, named = ("no room for a layer", f", {gpus}") if gpus else ("no usable GPU", "")
+    return Verdict(
+        "no_host_stage",
+        f"{host.host} holds no layers of the target ({why}), so the draft would not run beside it: set "
+        f"relay_draft_device to cpu{named} or a worker",
+    )
 
 
 def no_room(request: Request, charge: DraftCharge, layout: Layout, drafted: int) -> Verdict:

@@ -77,8 +77,16 @@ class Ledger:
     per_device: int
     weight_reads: Reads
     output_reads: int
-    mtp_device: int = 0
-    mtp_host: int = 0
+
+    @property
+    def mtp_device(self) -> int:
+        """Bytes of the context of its own MTP layers on the device of the last layer."""
+        return 0
+
+    @property
+    def mtp_host(self) -> int:
+        """Bytes of that context in the server's RAM."""
+        return 0
 
     @property
     def n_layer(self) -> int:

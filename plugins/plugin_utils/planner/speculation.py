@@ -23,6 +23,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.drafts.charge import (
     no_room,
     no_room_for_rows,
     places,
+    way_out,
 )
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts.eligibility import Verdict, eligible, fallback
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts.ledgers import draft_ledger, target_spec
@@ -118,8 +119,11 @@ class Speculator:
     def chosen(self, replica: Layout | None) -> Chosen | None:
         """The plan's, on the machine of the replica where there is one; None where there is no plan at all."""
         if replica and self.request.draft_scope != "any" and self.wanted:
-            message = "the whole model fits {}: speculation only pays over the network (relay_draft_scope is sharded)"
-            return Chosen(replica, Verdict("replica", message.format(replica.server.host)), None)
+            message = (
+                f"the whole model fits {replica.server.host}, and a draft mostly pays over the network: set "
+                "relay_draft_scope to any to draft all the same"
+            )
+            return Chosen(replica, Verdict("replica", message), None)
         verdict = self.verdict
         if self.wanted:
             found = self._with_file(replica) if self.wanted.own_file else self._without_file(replica, self.wanted)
@@ -198,7 +202,7 @@ class Speculator:
             if outcome.reason == "unsupported_build" and not (self.wanted and self.wanted.beside_output):
                 # Not the place is wrong, so that another one on the same machine is none that was meant.
                 return outcome
-        return _together(problems)
+        return _together(problems, f": {way_out(self.request)}")
 
     def _at(self, place: Place, replica: Layout | None, server: Machine) -> Layout | Verdict:
         """The layout with the draft at one place, or why there is none."""
@@ -310,9 +314,13 @@ class Speculator:
         return reason == self.verdict.reason and (not speculates or reason in FALLS_BACK)
 
 
-def _together(problems: list[Verdict]) -> Verdict:
-    """What was said of several places, as one."""
-    messages = list(dict.fromkeys(problem.message for problem in problems))
+def _together(problems: list[Verdict], way: str) -> Verdict:
+    """What was said of several places, as one, and the way out of all of them once."""
+    *others, last = dict.fromkeys(problem.message for problem in problems)
+    messages = [
+        *(message[: -len(way)] if message.endswith(way) and last.endswith(way) else message for message in others),
+        last,
+    ]
     reasons = [problem.reason for problem in problems]
     reason = next((one for one in ("no_room", "unsupported_build") if one in reasons), reasons[0])
     return Verdict(reason, "; ".join(messages))

@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts.eligibility import Verdict
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts.types import Speculation
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
-from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import model_ledger
+from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import Ledger, model_ledger
 from ansible_collections.relay.pool.plugins.plugin_utils.planner import speculation
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.guard import shortfalls, without_draft
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import make_plan
@@ -57,12 +57,18 @@ def mtp(proposing, monkeypatch):
     """The target's own layers draft, in a context of so many MiB."""
     proposing(Verdict("enabled", "own layers"), MTP)
 
+    drafting = {}
+
     def ledger(gguf, spec):
         found = model_ledger(gguf, spec)
-        sizes = {"mtp_device": CONTEXT_MIB * MIB, "mtp_host": RAM_MIB * MIB} if spec.mtp else {}
-        return dataclasses.replace(found, **sizes)
+        if spec.mtp:
+            drafting[id(found)] = found
+        return found
 
     monkeypatch.setattr(speculation, "model_ledger", ledger)
+    for name, size_mib in (("mtp_device", CONTEXT_MIB), ("mtp_host", RAM_MIB)):
+        size = property(lambda self, size=size_mib * MIB: size if id(self) in drafting else 0)
+        monkeypatch.setattr(Ledger, name, size)
 
 
 def value(plan, flag):
@@ -543,6 +549,26 @@ def test_what_changes_when_the_draft_moves(ask, small):
     plans = [make_plan(ask(*machines, draft_device=device, **small)) for device in ("CUDA0", "cpu", "c")]
     phrases = [phrase for pair in zip(plans, plans[1:]) for phrase in changes(*pair) if phrase.startswith("draft")]
     assert phrases == ["draft on (CUDA0) -> on (CPU)", "draft on (CPU) -> on (c CUDA0)"]
+
+
+@pytest.mark.parametrize(("device", "layer_mib", "host"), [("auto", 200, "a"), ("b", 250, "b"), ("cpu", 200, None)])
+def test_a_draft_that_found_no_gpu_says_so(ask, world, device, layer_mib, host):
+    draft = world.gguf(DRAFT, n_layer=4, layer_mib=layer_mib, embd_mib=10, output_mib=10)
+    plan = make_plan(ask([700], [700], draft=draft, draft_path=DRAFT, draft_device=device))
+    total = f"{-(-plan['draft']['memory']['total_bytes'] // MIB):,} MiB".replace(",", " ")
+    lines = [line for line in plan["advice"] if line.startswith("the draft, ")]
+    assert [line.split(" there has")[0] for line in lines] == (
+        [f"the draft, {total}, runs on the CPU of {host}, as CUDA0"] if host else []
+    )
+
+
+def test_a_draft_without_room_names_every_place_and_one_way_out(ask, world):
+    draft = world.gguf(DRAFT, n_layer=4, layer_mib=1100)
+    message = make_plan(ask([700], [700], draft=draft, draft_path=DRAFT))["draft"]["message"]
+    gpu, cpu = message.split("; ")
+    assert gpu.startswith("the draft needs 4 5")
+    assert gpu.endswith(" MiB on a CUDA0, which offers 700 MiB")
+    assert " on a CPU, which offers 4 096 MiB: take a smaller draft or lower relay_ctx_size" in cpu
 
 
 @pytest.mark.parametrize(("device", "shared"), [("b", True), ("c", False)])
