@@ -87,7 +87,7 @@ def test_a_diff_only_when_the_plan_differs():
     assert "context 4096" in changed["diff"]["after"]
 
 
-@pytest.mark.parametrize("previous", [{"stages": "x"}, {"stages": [{}]}, {"schema": 1, "stages": [1], "host": None}])
+@pytest.mark.parametrize("previous", [{"stages": "x"}, {"stages": [{}]}, {"schema": 2, "stages": [1], "host": None}])
 def test_a_previous_plan_that_cannot_be_read_is_replaced(previous):
     result = run({"model": GGUF, "host": "a", "nodes": {"a": node(1)}, "previous": previous})
     assert not result["plan"]["kept"]

@@ -804,7 +804,7 @@ def test_a_plan_edited_by_hand_is_neither_trusted_nor_fatal(ask, small, machines
             assert path[0] == "llama" or not plan["kept"] or previous == first, (path, junk)
 
 
-@pytest.mark.parametrize("previous", [{}, {"schema": 0}, {"schema": 1, "stages": 3}, {"kind": "replica"}, [1], "plan"])
+@pytest.mark.parametrize("previous", [{}, {"schema": 0}, {"schema": 2, "stages": 3}, {"kind": "replica"}, [1], "plan"])
 def test_something_else_in_the_file_of_the_plan(ask, previous):
     assert not make_plan(dataclasses.replace(ask([1300], [1500]), previous=previous))["kept"]
 

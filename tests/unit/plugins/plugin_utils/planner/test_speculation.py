@@ -542,6 +542,9 @@ def test_the_table_names_machine_and_device_of_a_remote_draft(ask, small):
     assert f"draft    on (draft-simple), {total} MiB on c CUDA0 over RPC (RPC1): {DRAFT}" in text
     assert plan["draft"]["message"] == f"{DRAFT} runs on c CUDA0, over RPC as RPC1"
     assert "c        CUDA0 RPC1  -" in text
+    page = plan_html(plan)
+    assert page.count("the draft alone") == 1
+    assert f"on (draft-simple), {total} MiB on c CUDA0 over RPC (RPC1)" in page
 
 
 def test_what_changes_when_the_draft_moves(ask, small):
