@@ -16,6 +16,7 @@ class Speculation:
     target. own_file: a second model proposes them, which goes to a device; else layers of the target or n-grams do.
     snapshots: recurrent states per slot that the target keeps to step back (n_rs_seq in llama.cpp). beside_output: the
     second model works with the target's output, so that both must be on one device, unless the output is on the CPU.
+    beside_cache: it works with the caches of the target's last two layers, so that it must be on their device.
     """
 
     type: str
@@ -23,6 +24,7 @@ class Speculation:
     own_file: bool
     snapshots: int = 0
     beside_output: bool = False
+    beside_cache: bool = False
 
     @property
     def mtp_of_target(self) -> bool:

@@ -74,8 +74,11 @@ class Layout:
     @property
     def last_layer(self) -> Device | None:
         """The device of the last layer; None for the CPU of the machine that serves."""
-        n_layer = self.ledger.n_layer
-        return next((device for device, first, end in self.segments if first < n_layer <= end), None)
+        return self.holder(self.ledger.n_layer - 1)
+
+    def holder(self, layer: int) -> Device | None:
+        """The device of a layer; None for the CPU of the machine that serves."""
+        return next((device for device, first, end in self.segments if first <= layer < end), None)
 
     @property
     def devices(self) -> tuple[Device, ...]:

@@ -190,7 +190,7 @@ class Speculator:
 
     def _with_file(self, replica: Layout | None) -> Layout | Verdict:
         server = replica.server if replica else self.pool.host
-        found = places(self.request, self.pool, server, bool(self.wanted and self.wanted.beside_output))
+        found = places(self.request, self.pool, server, self._bound)
         if isinstance(found, Verdict):
             return found
         problems = []
@@ -199,7 +199,7 @@ class Speculator:
             if isinstance(outcome, Layout):
                 return outcome
             problems.append(outcome)
-            if outcome.reason == "unsupported_build" and not (self.wanted and self.wanted.beside_output):
+            if outcome.reason == "unsupported_build" and not self._bound:
                 # Not the place is wrong, so that another one on the same machine is none that was meant.
                 return outcome
         return _together(problems, f": {way_out(self.request)}")
@@ -224,21 +224,36 @@ class Speculator:
         if charge.device and layout.shared_draft and self.dialect.rpc_draft_crash:
             crash = self.dialect.rpc_draft_crash.rstrip(".")
             return Verdict("unsupported_build", f"{crash} ({charge.device.label} would have both)")
-        return self._apart_from_output(layout) or layout
+        return self._apart(layout) or layout
 
-    def _apart_from_output(self, layout: Layout) -> Verdict | None:
-        """Why a draft that works with the target's output cannot be where it is."""
-        output, draft = layout.output, layout.draft and layout.draft.device
-        if not (self.wanted and self.wanted.beside_output and output):
+    @property
+    def _bound(self) -> bool:
+        """The draft works with a part of the target, and must be on its device."""
+        return bool(self.wanted) and (self.wanted.beside_output or self.wanted.beside_cache)
+
+    def _apart(self, layout: Layout) -> Verdict | None:
+        """Why a draft that works with a part of the target cannot be where it is; None where it can, or needs none."""
+        wanted, server = self.wanted, layout.server.host
+        if not wanted or not (wanted.beside_output or wanted.beside_cache):
             return None
-        if draft and draft.label == output.label:
+        if wanted.beside_cache:
+            last = layout.ledger.n_layer - 1
+            what, parts = "the caches of the target's last layers", [layout.holder(last - 1), layout.holder(last)]
+        else:
+            # An output on the CPU can be used from every device.
+            what, parts = "the target's output", [layout.output] if layout.output else []
+        labels = list(dict.fromkeys(part.label if part else f"{server} CPU" for part in parts))
+        draft = layout.draft.device if layout.draft else None
+        where = draft.label if draft else f"{server} CPU"
+        if set(labels) <= {where}:
             return None
-        where = draft.label if draft else f"{layout.server.host} CPU"
-        name = output.name if output.host == layout.server.host else output.host
+        part = parts[-1]
+        name = "cpu" if part is None else part.name if part.host == server else part.host
+        way = f"set relay_draft_device to {name}" if len(labels) == 1 else "set relay_draft_model to nothing"
         return Verdict(
             "unsupported_build",
-            f"the draft works with the target's output, which is on {output.label}, and llama-server ends where it is "
-            f"on another device ({where}): set relay_draft_device to {name}",
+            f"the draft works with {what}, on {' and '.join(labels)}, and llama-server ends where the draft is on "
+            f"another device ({where}): {way}",
         )
 
     def _best_with(self, charge: DraftCharge, replica: Layout | None, beside: bool) -> Layout | None:
@@ -304,7 +319,7 @@ class Speculator:
         if self.verdict.enabled:
             if reason == "enabled":
                 sound = not (layout.shared_draft and self.dialect.rpc_draft_crash)
-                return speculates and layout.draft is not None and sound and not self._apart_from_output(layout)
+                return speculates and layout.draft is not None and sound and not self._apart(layout)
             return reason in DROPPED
         if self._n_grams:
             return reason == self.verdict.reason if speculates else reason in DROPPED

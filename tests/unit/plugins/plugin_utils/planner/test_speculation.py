@@ -307,6 +307,28 @@ def test_a_draft_that_works_with_the_targets_output(ask, small, proposing, machi
         assert way_out in plan["draft"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("machines", "device", "allow_cpu", "where"),
+    [
+        (([550, 600], [450]), "auto", False, ("a", "CUDA1")),
+        (([], [700], [700]), "c", False, ("c", "RPC1")),
+        (([], [850], [700]), "b", False, None),
+        # the whole target is on the CPU, and so must the draft be
+        (([],), "auto", True, ("a", "none")),
+        (([], []), "b", True, None),
+    ],
+)
+def test_a_draft_that_works_with_the_targets_caches(ask, small, proposing, machines, device, allow_cpu, where):
+    kind = Speculation("draft-mtp", 4, True, beside_output=True, beside_cache=True)
+    proposing(Verdict("enabled", ""), kind)
+    plan = make_plan(ask(*machines, draft_device=device, allow_cpu=allow_cpu, draft_scope="any", **small))
+    assert (plan["draft"]["reason"], place(plan)) == (
+        ("enabled", where) if where else ("unsupported_build", (None, None))
+    )
+    if not where:
+        assert "the caches of the target's last layers, on " in plan["draft"]["message"]
+
+
 # -- layers of the target --------------------------------------------------------------------------------------
 
 
