@@ -473,6 +473,26 @@ def test_a_fallback_costs_the_plan_nothing(ask, world, proposing):
     assert tight["draft"]["message"].startswith("no file; nothing instead, as ngram-mod proposes up to 255 tokens")
 
 
+@pytest.mark.parametrize(("worker", "speculates"), [(690, "ngram-mod"), (640, None)])
+def test_layers_move_for_a_fallback_only_where_a_token_takes_no_longer(ask, world, proposing, worker, speculates):
+    """To the worker that is used already, not to one more, although that one has room."""
+    model = world.gguf()
+    model["tokenizer"]["n_tokens"] = 250000
+    request = ask([670], [worker], [300], model=model)
+    proposing(Verdict("not_found", "no file"), None, None)
+    plain = make_plan(request)
+    assert {row["host"] for row in plain["stages"] if row["n_layers"]} == {"a", "b"}
+    proposing(Verdict("not_found", "no file"), None, Speculation("ngram-mod", 63, False))
+    plan = make_plan(request)
+    assert plan["speculation"] == speculates
+    layers = [{row["host"]: row["n_layers"] for row in p["stages"] if row["n_layers"]} for p in (plain, plan)]
+    assert (layers[0] == layers[1]) == (speculates is None)
+    assert set(layers[1]) == {"a", "b"}
+    # With one more device there would be room, which who asks for n-grams outright gets.
+    proposing(Verdict("not_configured", ""), Speculation("ngram-mod", 63, False))
+    assert make_plan(request)["speculation"] == "ngram-mod"
+
+
 # -- dropped after the plan was made ---------------------------------------------------------------------------
 
 
