@@ -56,6 +56,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "speculation_type": {"type": "str", "default": "auto"},
     "draft_fallback": {"type": "str", "default": "none", "choices": ["none", "ngram-mod"]},
     "draft_dropped": {"type": "str", "default": ""},
+    "draft_dropped_reason": {"type": "str", "default": "no_room", "choices": ["no_room", "unsupported_build"]},
     "reserve_bytes": {"type": "int"},
     "allow_cpu": {"type": "bool", "default": False},
     "allow_partial": {"type": "bool", "default": False},
@@ -83,6 +84,7 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars)
         _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         nodes, dropped = options.pop("nodes"), options.pop("draft_dropped")
+        dropped_reason = options.pop("draft_dropped_reason")
         if nodes is None:
             nodes, notes = _facts(task_vars or {}, [options["host"], *options["workers"]]), []
         else:
@@ -99,7 +101,7 @@ class ActionModule(ActionBase):
                     raise PoolError("saved and what_if exclude each other: leave one of them out")
                 return {**result, "changed": False, **_supposed(request, supposed, notes)}
             if dropped:
-                plan = without_draft(request, dropped)
+                plan = without_draft(request, dropped, dropped_reason)
             else:
                 plan = make_plan(request) if saved in (None, "") else _saved(request, saved)
         except PoolError as exc:

@@ -164,11 +164,18 @@ options:
     choices: [none, ngram-mod]
   draft_dropped:
     description:
-      - Why the draft of O(previous) has no room any more. The plan is then O(previous) without its draft, every layer
-        where it was, and C(draft.message) says this.
+      - Why the draft of O(previous) is dropped. The plan is then O(previous) without its draft, every layer where it
+        was, and C(draft.message) says this. O(draft_fallback) takes the place of a draft.
       - Empty plans as usual.
     type: str
     default: ''
+  draft_dropped_reason:
+    description:
+      - What C(draft.reason) is then. V(no_room) is for a draft that does not fit any more, V(unsupported_build) for one
+        that was started and proved not to be live, misplaced or lossy.
+    type: str
+    default: no_room
+    choices: [no_room, unsupported_build]
   reserve_bytes:
     description: Bytes kept free on every device. By default 512 MiB on a GPU and 256 MiB of RAM.
     type: int
@@ -364,8 +371,18 @@ plan:
       description: V(all), or the number of layers that are not on the host's CPU, output included.
       returned: success
       type: raw
+    speculation:
+      description:
+        - What proposes tokens, a value of today's C(--spec-type), whether a draft, layers of the target or n-grams do.
+        - Null where nothing does.
+      returned: success
+      type: str
     draft:
-      description: C(enabled), C(reason), C(message), C(path), C(device) and C(memory) of the draft.
+      description:
+        - C(enabled), C(reason), C(message), C(path), C(host), C(device) and C(memory) of the draft.
+        - C(host) is the machine on which it runs, and C(device) what C(llama-server) calls the device there, V(none)
+          for its own CPU and for example V(RPC1) for a device of a worker.
+        - Layers of the target that draft have neither C(path) nor C(device).
       returned: success
       type: dict
     predicted:
@@ -395,7 +412,7 @@ plan:
           description: How likely a drafted token is taken to be accepted when those before it were.
           type: float
         draft_tokens:
-          description: Tokens that are taken to be drafted in every round, O(draft_max).
+          description: Tokens that are taken to be proposed in every round, mostly O(draft_max).
           type: int
         draft_reason:
           description: Why a figure with a draft is null. Otherwise null.

@@ -36,13 +36,37 @@ class Memory(NamedTuple):
 
 
 class Best(NamedTuple):
-    """kind, host, devices and seconds of the best plan; the seconds are those of one token."""
+    """kind, host, devices and seconds of the best plan; the seconds are those of one token.
+
+    drafts: machine and device of the draft, None without.
+    """
 
     kind: str
     host: str
     devices: int
     seconds: float
-    drafts: bool
+    drafts: str | None
+
+
+class Charge(NamedTuple):
+    """Bytes of a draft on a device and in the RAM of the server; device is None for its CPU.
+
+    beside: only where the host holds layers of the target.
+    """
+
+    on_device: int
+    in_ram: int
+    device: tuple[str, str] | None
+    beside: bool
+
+    def at(self, device: Memory) -> int:
+        """Bytes on that device."""
+        return self.on_device if self.device == (device.host, device.name) else 0
+
+
+def place_of(charge: Charge, server: str) -> str:
+    """Machine and device of a draft."""
+    return " ".join(charge.device or (server, "CPU"))
 
 
 class Brute:
@@ -143,13 +167,9 @@ class Brute:
             key = (place, start, end)
             if key not in known:
                 device = devices[place]
-                beside = 0
-                if device.host == server:
-                    beside += charge[0].total if charge and charge[2] == device.name else 0
-                    if device.shared:
-                        beside += (
-                            ledger.input + ledger.host_bytes(False, pipelined) + (charge[1].total if charge else 0)
-                        )
+                beside = charge.at(device) if charge else 0
+                if device.host == server and device.shared:
+                    beside += ledger.input + ledger.host_bytes(False, pipelined) + (charge.in_ram if charge else 0)
                 known[key] = self.fits(ledger, device, start, end, pipelined, beside)
             return known[key]
 
@@ -174,7 +194,7 @@ class Brute:
     def ram_holds(self, ledger: Ledger, server: str, pipelined: bool, charge: Any) -> bool:
         """Whether what always lies in the server's RAM fits there; unknown RAM is trusted."""
         ram = self.ram[server]
-        need = ledger.input + ledger.host_bytes(False, pipelined) + (charge[1].total if charge else 0)
+        need = ledger.input + ledger.host_bytes(False, pipelined) + (charge.in_ram if charge else 0)
         return ram is None or need <= ram.usable
 
     def offloaded(
@@ -202,7 +222,7 @@ class Brute:
             return None
         need = ledger.input + sum(ledger.weights) + ledger.per_device + ledger.output_weights(False, on_cpu=True)
         need += sum(ledger.kv) + sum(ledger.recurrent) + ledger.host_bytes(True, False, True)
-        need += charge[1].total if charge else 0
+        need += charge.in_ram if charge else 0
         return (1, self.seconds(ledger, ram, 0, ledger.n_layer + 1)) if need <= ram.usable else None
 
     def sharded(self, ledger: Ledger, charge: Any, host_layers: bool) -> tuple[float, int, int] | None:
@@ -223,7 +243,7 @@ class Brute:
                 for on_cpu in range(1, n_layer + 1):
                     need = ledger.input + sum(ledger.weights[:on_cpu]) + ledger.per_device
                     need += sum(ledger.kv[:on_cpu]) + sum(ledger.recurrent[:on_cpu]) + ledger.host_bytes(True, False)
-                    if need + (charge[1].total if charge else 0) > ram.usable:
+                    if need + (charge.in_ram if charge else 0) > ram.usable:
                         break
                     start = self.seconds(ledger, ram, 0, on_cpu)
                     splits = self.splits(ledger, remote, host, False, charge, on_cpu, self.limit, n_layer + 1)
@@ -234,7 +254,7 @@ class Brute:
                     if (
                         on_cpu < n_layer
                         and ledger.output_apart
-                        and need + (charge[1].total if charge else 0) <= ram.usable
+                        and need + (charge.in_ram if charge else 0) <= ram.usable
                     ):
                         start += self.seconds(ledger, ram, n_layer, n_layer + 1)
                         splits = self.splits(ledger, remote, host, False, charge, on_cpu, self.limit, n_layer, n_layer)
@@ -245,26 +265,44 @@ class Brute:
 
     # -- the draft -----------------------------------------------------------------------------------------------
 
-    def charge(self, server: str) -> Any:
-        """(bytes on the GPU, bytes in RAM, which GPU) of the draft, or None where it cannot be."""
-        request, gpus, ram = self.request, self.gpus[server], self.ram[server]
-        if not gpus and not request.allow_cpu:
-            return None
-        gpu = max(gpus, key=lambda entry: entry.usable) if gpus and request.draft_device == "auto" else None
-        on_gpu, in_ram = whole_model(model_ledger(request.draft, request.draft_spec()), on_gpu=gpu is not None)
-        if (gpu and on_gpu.total > gpu.usable) or (ram and in_ram.total > ram.usable):
-            return None
-        return on_gpu, in_ram, gpu.name if gpu else "none"
+    def charges(self, server: str) -> list[Charge]:
+        """Every place where the draft alone would fit, the first choice first."""
+        request, host = self.request, self.request.host
+        wanted, gpus = request.draft_device, self.gpus[server]
+        roomiest = sorted(gpus, key=lambda gpu: -gpu.usable)[:1]
+        places: list[Memory | None] = [None]
+        if wanted == "auto":
+            places = [*roomiest, None] if gpus or request.allow_cpu else []
+        elif wanted == server:
+            places = [*roomiest, None]
+        elif wanted in request.workers:
+            ram, away = self.ram[wanted], self.gpus[wanted]
+            places = sorted(away, key=lambda gpu: -gpu.usable)[:1]
+            places += [ram] if ram and not any(gpu.shared for gpu in away) else []
+        elif wanted != "none":
+            if wanted not in {gpu.name for name in (host, server) for gpu in self.gpus[name]}:
+                raise ValueError(wanted)
+            places = [gpu for gpu in gpus if gpu.name == wanted]
+        found = []
+        ledger = model_ledger(request.draft, request.draft_spec())
+        for place in places:
+            device, ram = whole_model(ledger, place is not None, -1, place is None or place.name != "CPU")
+            there = (place.host, place.name) if place else None
+            charge = Charge(device.total, ram.total, there, wanted == "auto" and server == host)
+            own = self.ram[server]
+            if (place is None or charge.on_device <= place.usable) and (own is None or charge.in_ram <= own.usable):
+                found.append(charge)
+        return found
 
-    def drafted(self) -> tuple[float, int, int] | None:
-        """The best split with the draft beside layers of the host."""
-        charge = self.charge(self.request.host)
-        if charge is None:
-            return None
-        best = self.sharded(self.drafting, charge, False)
-        if best is None or not best[2]:
-            best = self.sharded(self.drafting, charge, True)
-        return best if best and best[2] else None
+    def drafted(self) -> tuple[tuple[float, int, int], Charge] | None:
+        """The best split with the draft at the first place where there is one."""
+        for charge in self.charges(self.request.host):
+            best = self.sharded(self.drafting, charge, False)
+            if charge.beside and (best is None or not best[2]):
+                best = self.sharded(self.drafting, charge, True)
+            if best and (best[2] or not charge.beside):
+                return best, charge
+        return None
 
     # -- the plan ------------------------------------------------------------------------------------------------
 
@@ -283,14 +321,16 @@ class Brute:
                 count, seconds, _index, name = min(found, key=lambda one: (one[0], round(one[1] * PICO), one[2]))
                 if on_cpu and any(self.gpus.values()) and plain and round((plain[0] - seconds) * PICO) < 0:
                     break
-                charge = self.charge(name) if wanted and request.draft_scope == "any" else None
-                with_draft = self.replica(self.drafting, name, charge, on_cpu) if charge else None
-                if with_draft:
-                    return Best("replica", name, *with_draft, True)
-                return Best("replica", name, count, seconds, False)
+                for charge in self.charges(name) if wanted and request.draft_scope == "any" else []:
+                    with_draft = self.replica(self.drafting, name, charge, on_cpu)
+                    if with_draft:
+                        return Best("replica", name, *with_draft, place_of(charge, name))
+                return Best("replica", name, count, seconds, None)
         drafted = self.drafted() if wanted and request.draft_reserve else None
-        chosen = drafted or plain
-        return chosen and Best("sharded", request.host, chosen[1], chosen[0], bool(drafted))
+        if drafted:
+            (seconds, count, _layers), charge = drafted
+            return Best("sharded", request.host, count, seconds, place_of(charge, request.host))
+        return plain and Best("sharded", request.host, plain[1], plain[0], None)
 
     def seconds_of(self, plan: dict[str, Any]) -> float:
         """The time per token of a plan, by its stages."""

@@ -129,6 +129,14 @@ def random_links(rng: Random, names: list[str]) -> list[dict[str, Any]]:
     ]
 
 
+def _draft_device(rng: Random, nodes: dict[str, Any]) -> str:
+    """Mostly what needs no name; else a GPU of the host or a worker, if there is one."""
+    gpus = [gpu["device"] for gpu in nodes["m0"]["gpus"]]
+    named = [choices for choices in (gpus, list(nodes)[1:]) if choices]
+    kind = rng.choice(["auto", "auto", "none", *(["name", "name"] if named else [])])
+    return rng.choice(rng.choice(named)) if kind == "name" else kind
+
+
 def random_request(rng: Random, machines: int, gpus: int, layers: tuple[int, int]) -> dict[str, Any]:
     """Options of a Request over up to so many machines with up to so many GPUs each.
 
@@ -170,7 +178,8 @@ def random_request(rng: Random, machines: int, gpus: int, layers: tuple[int, int
             draft_path=DRAFT_PATH,
             draft_reserve=rng.random() < 0.8,
             draft_scope=rng.choice(["sharded", "any"]),
-            draft_device=rng.choice(["auto", "auto", "none"]),
+            draft_device=_draft_device(rng, nodes),
             draft_max=rng.choice([4, 16]),
+            draft_fallback=rng.choice(["none", "none", "ngram-mod"]),
         )
     return options

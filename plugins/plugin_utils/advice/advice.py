@@ -12,13 +12,16 @@ from ansible_collections.relay.pool.plugins.plugin_utils.advice.links import lin
 from ansible_collections.relay.pool.plugins.plugin_utils.advice.network import network_advice
 from ansible_collections.relay.pool.plugins.plugin_utils.advice.ports import SERVER, WORKER, port_advice
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts.eligibility import QUIET, Verdict
+from ansible_collections.relay.pool.plugins.plugin_utils.drafts.types import Speculation
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import Layout, stages
 from ansible_collections.relay.pool.plugins.plugin_utils.memory import kv
 from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.server.dialect import Dialect
 
 
-def warnings(request: Request, dialect: Dialect, layout: Layout, verdict: Verdict) -> list[str]:
+def warnings(
+    request: Request, dialect: Dialect, layout: Layout, verdict: Verdict, speculation: Speculation | None
+) -> list[str]:
     """What is not as the user may think."""
     found = []
     if not request.llama:
@@ -27,7 +30,7 @@ def warnings(request: Request, dialect: Dialect, layout: Layout, verdict: Verdic
         found.append("the flags of llama-server could not be read: those of a current build are assumed")
     if verdict.reason not in QUIET:
         found.append(f"no draft ({verdict.reason}): {verdict.message}")
-    if verdict.enabled:
+    if verdict.enabled and speculation and speculation.own_file:
         found += draft_warnings(request)
     total, per_slot = kv.context(request.ctx_size, request.parallel)
     if total != request.ctx_size:
@@ -51,26 +54,26 @@ def warnings(request: Request, dialect: Dialect, layout: Layout, verdict: Verdic
     return found
 
 
-def advice(request: Request, layout: Layout, verdict: Verdict) -> list[str]:
+def advice(
+    request: Request, dialect: Dialect, layout: Layout, verdict: Verdict, speculation: Speculation | None
+) -> list[str]:
     """What could be better."""
     found = []
-    drafts = [request.draft_path or str((request.draft or {}).get("path"))] if verdict.enabled else []
+    own_file = verdict.enabled and speculation and speculation.own_file
+    drafts = [request.draft_path or str((request.draft or {}).get("path"))] if own_file else []
     if not layout.sharded and layout.server.host != request.host:
         found.append(
             f"the whole model fits {layout.server.host} but not {request.host}: "
             f"{' and '.join([request.model_path, *drafts])} must be there"
         )
-    if verdict.reason == "no_room" and layout.server.gpus and request.draft_device == "auto":
-        found.append("draft_device none would run the draft in RAM")
-    found += draft_advice(request, layout, verdict)
+    found += draft_advice(request, dialect, layout, verdict, speculation)
     found += cache_advice(request, layout)
     found += layout.ledger.assumptions
+    workers = list(dict.fromkeys(device.host for device in layout.exposed))
+    found += link_advice(layout.server.host, request.nodes, workers)
     if layout.sharded:
-        used = dict.fromkeys(device.host for device in layout.devices)
-        found += link_advice(layout.server.host, request.nodes, used)
         found += network_advice(layout, request.nodes)
         found += balance_advice(layout)
-        workers = [host for host in used if host != layout.server.host]
-        found += port_advice(request.nodes, workers, request.rpc_port, WORKER)
+    found += port_advice(request.nodes, workers, request.rpc_port, WORKER)
     found += port_advice(request.nodes, [layout.server.host], request.server_port, SERVER)
     return found

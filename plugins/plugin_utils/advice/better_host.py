@@ -32,7 +32,8 @@ def better_host(arrangement: Arrangement, pool: Pool, layout: Layout, allow_cpu:
     if not other.gpus or other.gpu_bytes * 10 < host.gpu_bytes * MEMORY_TENTHS:
         return []
     # Without a draft, which would go where the host is and change both.
-    before = best_layout(arrangement, pool, allow_cpu) if layout.draft else layout
+    plain = layout.draft is None and layout.ledger is arrangement.ledger
+    before = layout if plain else best_layout(arrangement, pool, allow_cpu)
     after = best_layout(arrangement, _swapped(pool, other, allow_cpu), allow_cpu)
     if before is None or after is None:
         return []

@@ -23,7 +23,7 @@ def cache_advice(request: Request, layout: Layout) -> list[str]:
             f"the {'/'.join(types)} cache needs flash attention, which on a GPU turns a layer's cache into half floats "
             f"to process a batch: up to {mib(half)} of each GPU's compute buffer are for that"
         )
-    if layout.draft:
+    if layout.draft and layout.draft.gpu.kv + layout.draft.ram.kv:
         size = layout.draft.gpu.kv + layout.draft.ram.kv
         found.append(f"the draft's KV cache stays f16 ({mib(size)}): relay_kv_cache_type does not reach it")
     return found

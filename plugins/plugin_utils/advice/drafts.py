@@ -5,15 +5,21 @@
 
 from __future__ import annotations
 
+from ansible_collections.relay.pool.plugins.plugin_utils.drafts.charge import FALLS_BACK
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts.eligibility import MIN_SPEEDUP, Verdict, compatibility
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts.rounds import ASSUMED_ACCEPTANCE, Rounds, draft_rounds
+from ansible_collections.relay.pool.plugins.plugin_utils.drafts.types import Speculation
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.hops import hop_seconds
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import Layout
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.speed import (
     network_seconds,
     pass_seconds,
     unknown_bandwidth,
 )
+from ansible_collections.relay.pool.plugins.plugin_utils.memory.activations import FLOAT
+from ansible_collections.relay.pool.plugins.plugin_utils.memory.shape import model_shape
 from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
+from ansible_collections.relay.pool.plugins.plugin_utils.server.dialect import Dialect
 from ansible_collections.relay.pool.plugins.plugin_utils.units import mib
 
 # More requests at once than this fill a batch of their own.
@@ -24,6 +30,8 @@ MOST_DRAFTED = 64
 LITTLE = 1.2
 # Where reading the weights cannot be timed, a network that takes so long per token is far.
 FAR_SECONDS = 0.01
+# Kilobytes that a worker was sent for a token, with the draft on a device of the target and without (measured).
+SHARED_KB, ALONE_KB = 200, 21
 # Here a draft model is missing, and not forbidden.
 WITHOUT = frozenset(("not_configured", "not_found"))
 
@@ -43,18 +51,89 @@ def draft_warnings(request: Request) -> list[str]:
     return found
 
 
-def draft_advice(request: Request, layout: Layout, verdict: Verdict) -> list[str]:
+def draft_advice(
+    request: Request, dialect: Dialect, layout: Layout, verdict: Verdict, speculation: Speculation | None
+) -> list[str]:
     """The lines about the draft that the plan has, or could have."""
     if verdict.enabled:
-        rounds, _reason = draft_rounds(request, layout)
+        rounds, _reason = draft_rounds(request, layout, speculation)
         return [
             *_mixture(request, layout, rounds),
             *_many_slots(request),
             *(_rounds(request, rounds) if rounds and not request.draft_p_min else []),
+            *_remote(request, layout),
+            *_on_a_cpu(request, layout, speculation),
         ]
+    if speculation:
+        return _many_slots(request)
+    may_draft = layout.sharded or request.draft_scope == "any"
     if verdict.reason == "hybrid_target":
         return _state(request, layout)
-    return _far(layout) if verdict.reason in WITHOUT else []
+    if verdict.reason in WITHOUT:
+        return [*(_own_layers(request, dialect) if may_draft else []), *_far(layout)]
+    return _fallback(request, dialect) if may_draft and verdict.reason in FALLS_BACK else []
+
+
+def _own_layers(request: Request, dialect: Dialect) -> list[str]:
+    """That the target has layers which draft, and needs no second model."""
+    metadata = request.model.get("metadata") or {}
+    layers = metadata.get(f"{request.model.get('architecture')}.nextn_predict_layers")
+    if not isinstance(layers, int) or layers < 1 or dialect.lacks("draft-mtp"):
+        return []
+    count = f"{layers} layer{'s' if layers > 1 else ''}"
+    return [
+        f"the target has {count} that predict further tokens (MTP): relay_speculation_type draft-mtp drafts with "
+        "them, without a second model"
+    ]
+
+
+def _fallback(request: Request, dialect: Dialect) -> list[str]:
+    """That n-grams may take the place of a draft that was dropped."""
+    if request.draft_fallback != "none" or dialect.lacks("ngram-mod"):
+        return []
+    return ["relay_draft_fallback ngram-mod would propose tokens without a second model, by what the text repeats"]
+
+
+def _remote(request: Request, layout: Layout) -> list[str]:
+    """What the network takes of a draft on a worker."""
+    device = layout.remote_draft
+    if device is None or request.draft is None:
+        return []
+    shape = model_shape(request.draft)
+    hop = hop_seconds(device, shape.n_embd, shape.n_vocab)
+    guess = ", by assumption, as the link was not measured" if device.rtt_seconds is None else ""
+    found = [
+        f"the draft runs on {device.label}, over the network: every drafted token waits {hop * 1000:.2f} ms for its "
+        f"way there and back with {-(-shape.n_vocab * FLOAT // 1024)} KiB of logits{guess}; a draft on "
+        f"{layout.server.host} (relay_draft_device auto) waits for none"
+    ]
+    if layout.shared_draft:
+        found.append(
+            f"{device.label} holds the draft and a part of the target, so that llama.cpp cannot reuse the graph that "
+            f"it sent last: about {SHARED_KB} KB and not {ALONE_KB} KB go there for every token; a device of its own "
+            "for the draft avoids that"
+        )
+    return found
+
+
+def _on_a_cpu(request: Request, layout: Layout, speculation: Speculation | None) -> list[str]:
+    """That a draft is on a CPU although the machine has a GPU, and nobody asked for that."""
+    draft, wanted = layout.draft, request.draft_device
+    named = wanted.lower() in ("cpu", "none") or not request.draft_gpu_layers
+    if draft is None or named or not (speculation and speculation.own_file):
+        return []
+    if draft.device and not draft.device.is_cpu:
+        return []
+    host = draft.device.host if draft.device else layout.server.host
+    gpus = [
+        gpu["device"] for gpu in request.nodes[host].get("gpus") or [] if gpu.get("placeable") and gpu.get("device")
+    ]
+    if not gpus:
+        return []
+    return [
+        f"the draft, {mib(draft.total)}, runs on the CPU of {host}, as {', '.join(gpus)} there has no room for it "
+        "beside the target: a smaller draft or a lower relay_ctx_size may bring it there"
+    ]
 
 
 def _best(request: Request, rounds: Rounds) -> int:

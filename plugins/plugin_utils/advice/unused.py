@@ -25,8 +25,8 @@ def unused(machines: Sequence[Machine], layout: Layout, refused: Sequence[Refusa
     used = {(device.host, device.name) for device in layout.devices}
     if layout.cpu_layers or layout.on_cpu:
         used.add((layout.server.host, "CPU"))
-    if layout.draft:
-        used.add((layout.server.host, layout.draft.device))
+    if layout.draft and layout.draft.device:
+        used.add((layout.draft.device.host, layout.draft.device.name))
     said = used | {(entry["host"], entry["device"]) for entry in refused}
     needs = {gpu: _least_layer(layout, gpu) for gpu in (True, False)} if layout.sharded else {}
     found = []

@@ -11,6 +11,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass
 
+from ansible_collections.relay.pool.plugins.plugin_utils.drafts.types import Speculation
+from ansible_collections.relay.pool.plugins.plugin_utils.layouts.hops import hop_seconds
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import Layout
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.speed import (
     bandwidth_missing,
@@ -18,6 +20,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.layouts.speed import (
     pass_seconds,
     unknown_bandwidth,
 )
+from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Device
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import Ledger, model_ledger
 from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 
@@ -36,15 +39,23 @@ def expected_tokens(acceptance: float, n_draft: int) -> float:
 
 @dataclass(frozen=True)
 class Rounds:
-    """The rounds of a draft model on one GPU of the server; bandwidth: its bytes per second."""
+    """The rounds of a draft model on one GPU; bandwidth: its bytes per second. remote: the GPU is a worker's."""
 
     layout: Layout
     ledger: Ledger
     bandwidth: int
+    remote: Device | None = None
 
     def _draft_seconds(self, tokens: int) -> float:
         read = sum(self.ledger.weight_reads.batch(tokens)) + self.ledger.output_reads
-        return read / self.bandwidth
+        return read / self.bandwidth + self.draft_network_seconds(tokens)
+
+    def draft_network_seconds(self, tokens: int = 1) -> float:
+        """Seconds that a pass of the draft is on the way: embeddings of all tokens there, logits of the last back."""
+        if self.remote is None:
+            return 0.0
+        shape = self.ledger.shape
+        return hop_seconds(self.remote, shape.n_embd * tokens, shape.n_vocab)
 
     def round_seconds(self, n_draft: int) -> float:
         """Seconds of a round: the steps of the draft, the target's pass, and the draft's pass over the same batch."""
@@ -79,9 +90,11 @@ class Rounds:
         )
 
 
-def draft_rounds(request: Request, layout: Layout) -> tuple[Rounds | None, str | None]:
+def draft_rounds(request: Request, layout: Layout, speculation: Speculation | None) -> tuple[Rounds | None, str | None]:
     """The draft's rounds, or None and why their time cannot be estimated."""
-    if layout.draft is None or request.draft is None:
+    if speculation and speculation.type != "draft-simple":
+        return None, f"how many tokens of {speculation.type} are accepted, and how long it takes, is not known"
+    if speculation is None or layout.draft is None or request.draft is None:
         return None, "there is no draft"
     missing = unknown_bandwidth(layout)
     if missing:
@@ -90,9 +103,9 @@ def draft_rounds(request: Request, layout: Layout) -> tuple[Rounds | None, str |
     if cpus:
         return None, f"how long {', '.join(cpus)} takes to check several tokens at once is not known"
     ledger = model_ledger(request.draft, request.draft_spec())
-    device = next((gpu for gpu in layout.server.gpus if gpu.name == layout.draft.device), None)
-    if device is None or request.draft_gpu_layers <= ledger.n_layer:
+    device = layout.draft.device
+    if device is None or device.is_cpu or request.draft_gpu_layers <= ledger.n_layer:
         return None, "how long a CPU takes for several tokens of the draft at once is not known"
     if not device.bandwidth:
         return None, bandwidth_missing(device.label)
-    return Rounds(layout, ledger, device.bandwidth), None
+    return Rounds(layout, ledger, device.bandwidth, layout.remote_draft), None

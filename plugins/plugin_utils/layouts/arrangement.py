@@ -31,7 +31,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import Le
 class Problem:
     """What a layout is wanted for: the machine that serves, and the devices that it may reach over RPC, in order.
 
-    draft: what a draft model takes beside it. allow_cpu: a server without a GPU may hold the first layers.
+    draft: what speculation takes beside it. allow_cpu: a server without a GPU may hold the first layers.
     few_devices: the number of devices weighs more than time. host_layers: the server must hold at least one repeating
     layer, and with a GPU then the output as well. output_anywhere: the output may leave a server that has a GPU.
     """
@@ -205,12 +205,8 @@ class Arrangement:
 
     def _room(self, device: Device, remote: bool, pipelined: bool, draft: DraftCharge | None) -> int:
         """Bytes for items: all but the draft, and but what llama-server keeps in RAM where the GPU's memory is RAM."""
-        room = device.usable_bytes
-        if remote:
-            return room
-        if draft and draft.device == device.name:
-            room -= draft.gpu.total
-        if device.shared:
+        room = device.usable_bytes - (draft.on(device) if draft else 0)
+        if device.shared and not remote:
             room -= self.ledger.input + self.ledger.host_bytes(layers=False, pipelined=pipelined)
             room -= draft.ram.total if draft else 0
         return room

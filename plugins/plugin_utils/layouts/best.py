@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Callable
+
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.arrangement import Arrangement
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import Layout
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.replica import best_replica, replica_exists, replica_on
@@ -12,10 +15,14 @@ from ansible_collections.relay.pool.plugins.plugin_utils.layouts.sharded import 
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.pool import Pool
 
 
-def pool_replica(arrangement: Arrangement, pool: Pool, allow_cpu: bool) -> Layout | None:
+def pool_replica(
+    arrangement: Arrangement, pool: Pool, allow_cpu: bool, best_split: Callable[[], Layout | None]
+) -> Layout | None:
     """The whole model on the host, else on the best of the workers; on a CPU only where GPUs do not do it better.
 
     None also where a token takes less time on the GPUs of several machines than on the CPU of one.
+
+    :param best_split: what best_sharded() finds, asked for only then.
     """
     host, workers = pool.host, pool.workers
     layout = replica_on(arrangement, host, False)
@@ -23,7 +30,7 @@ def pool_replica(arrangement: Arrangement, pool: Pool, allow_cpu: bool) -> Layou
         layout = best_replica(arrangement, workers, False) or replica_on(arrangement, host, True)
     layout = layout or best_replica(arrangement, workers, allow_cpu)
     if layout and layout.on_cpu and any(member.gpus for member in pool.machines()):
-        split = best_sharded(arrangement, pool, allow_cpu)
+        split = best_split()
         if split and split.key[0] < layout.key[0]:
             return None
     return layout
@@ -31,7 +38,12 @@ def pool_replica(arrangement: Arrangement, pool: Pool, allow_cpu: bool) -> Layou
 
 def best_layout(arrangement: Arrangement, pool: Pool, allow_cpu: bool) -> Layout | None:
     """The layout, or None where there is none."""
-    return pool_replica(arrangement, pool, allow_cpu) or best_sharded(arrangement, pool, allow_cpu)
+
+    @cache
+    def split() -> Layout | None:
+        return best_sharded(arrangement, pool, allow_cpu)
+
+    return pool_replica(arrangement, pool, allow_cpu, split) or split()
 
 
 def layout_exists(arrangement: Arrangement, pool: Pool, allow_cpu: bool) -> bool:

@@ -17,6 +17,11 @@ from typing import NamedTuple
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import Ledger
 
 
+def mtp_beside(ledger: Ledger, first: int, end: int) -> int:
+    """Bytes of the context of the target's own MTP layers beside layers first..end-1: it goes with the last layer."""
+    return ledger.mtp_device if first < ledger.n_layer <= end else 0
+
+
 class Row(NamedTuple):
     """Of the ranges that begin with one item, those that end after it, after the next one, and so on.
 
@@ -42,7 +47,7 @@ class Needs:
         self._ledger, self._padded, self._pipelined = ledger, padded, pipelined
         layers = range(ledger.n_layer)
         weights = [ledger.layer_weights(i, i + 1, padded) for i in layers]
-        held = [weights[i] + ledger.kv[i] + ledger.recurrent[i] for i in layers]
+        held = [weights[i] + ledger.kv[i] + ledger.recurrent[i] + mtp_beside(ledger, i, i + 1) for i in layers]
         self._held = list(accumulate([*held, ledger.output_weights(padded)], initial=0))
         self._rows: list[Row | None] = [None] * len(held) + [None]
 
@@ -107,7 +112,10 @@ class HostNeeds:
     def __init__(self, ledger: Ledger, output: bool) -> None:
         fixed = ledger.input + ledger.per_device + ledger.host_bytes(layers=True, pipelined=False, output=output)
         fixed += ledger.output_weights(False, on_cpu=True) if output else 0
-        held = [ledger.weights[i] + ledger.kv[i] + ledger.recurrent[i] for i in range(ledger.n_layer)]
+        held = [
+            ledger.weights[i] + ledger.kv[i] + ledger.recurrent[i] + mtp_beside(ledger, i, i + 1)
+            for i in range(ledger.n_layer)
+        ]
         sizes = list(accumulate(held, initial=fixed))[1:]
         self._first = Row(sizes, sizes, True)
 

@@ -94,6 +94,16 @@ class Ledger:
     drafting: heads.Drafting | None = None
 
     @property
+    def mtp_device(self) -> int:
+        """Bytes of the context of its own MTP layers on the device of the last layer."""
+        return 0
+
+    @property
+    def mtp_host(self) -> int:
+        """Bytes of that context in the server's RAM."""
+        return 0
+
+    @property
     def n_layer(self) -> int:
         """Repeating layers, NextN layers included."""
         return self.shape.n_layer

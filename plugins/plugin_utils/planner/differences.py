@@ -19,7 +19,7 @@ VARIABLES = {
     "api_key_file": "relay_api_key",
 }
 # Options that no variable sets.
-UNNAMED = frozenset(("batch_size", "rpc_cache", "draft_device", "metrics", "log_verbosity"))
+UNNAMED = frozenset(("batch_size", "rpc_cache", "metrics", "log_verbosity"))
 # Parts of a machine, which every device of it repeats.
 MACHINE_PARTS = {"address": "the address of", "threads": "the number of physical cores of"}
 MAX_CHARACTERS = 120
@@ -168,9 +168,9 @@ def _dialect(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[st
     if before == after:
         return
     changed = set(before["optional"]) ^ set(after["optional"])
-    changed |= set(before["draft_missing"]) ^ set(after["draft_missing"])
+    changed |= set(before.get("draft_missing") or ()) ^ set(after.get("draft_missing") or ())
     changed |= {flag for flag, _name in set(before["spelling"].items()) ^ set(after["spelling"].items())}
-    changed |= {"--spec-type"} if before["spec_type"] != after["spec_type"] else set()
+    changed |= {"--spec-type"} if before.get("spec_type") != after.get("spec_type") else set()
     # What else decides may be told apart one day, and then has no flag.
     which = f", which differs in {', '.join(sorted(changed))}" if changed else ""
     yield f"llama.cpp is another build{which}"

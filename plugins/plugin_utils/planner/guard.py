@@ -13,7 +13,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.errors import UNREADABL
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Device, Machine
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.members import Refusal
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.nodes import machine
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import Chosen, Planner, completed
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import Planner, completed
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import deciding_gpus
 from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.units import mib, mib_free
@@ -56,7 +56,11 @@ def shortfalls(plan: Mapping[str, Any], nodes: Mapping[str, Mapping[str, Any]]) 
     members: dict[str, _Member] = {}
     for name in dict.fromkeys(stage["host"] for stage in plan["stages"]):
         if not nodes.get(name):
-            found.target.append(f"There are no facts of {name}, and the plan has layers there.")
+            alone = all(_is_draft_only(stage) for stage in plan["stages"] if stage["host"] == name)
+            what = "its draft" if alone else "layers"
+            (found.draft if alone else found.target).append(
+                f"There are no facts of {name}, and the plan has {what} there."
+            )
             continue
         refused: list[Refusal] = []
         members[name] = _Member(machine(name, nodes[name], 0, refused, (), before.get(name) or ()), tuple(refused))
@@ -67,13 +71,14 @@ def shortfalls(plan: Mapping[str, Any], nodes: Mapping[str, Mapping[str, Any]]) 
         if member is None or not need + draft:
             continue
         device = member.device(stage["device"])
+        lost = found.draft if _is_draft_only(stage) else found.target
         if device is None:
             if stage["device"] != "CPU":
-                found.target.append(f"{member.gone(stage['device'])}.")
+                lost.append(f"{member.gone(stage['device'])}.")
             continue
         changed = _changed(plan, stage, device)
         if changed:
-            found.target.append(changed)
+            lost.append(changed)
             continue
         if device.shared and stage["transport"] == "local":
             # A GPU whose memory is RAM has what llama.cpp leaves of it.
@@ -83,6 +88,12 @@ def shortfalls(plan: Mapping[str, Any], nodes: Mapping[str, Mapping[str, Any]]) 
         elif device.capacity_bytes < need + draft:
             found.draft.append(_short(device, need + draft, "the plan with its draft", nodes[device.host]))
     return found
+
+
+def _is_draft_only(stage: Mapping[str, Any]) -> bool:
+    """Nothing of the target is on the device, so that the plan works without it."""
+    in_ram = stage["device"] == "CPU" and stage["transport"] == "local"
+    return not (in_ram or stage["n_layers"] or stage["has_output"])
 
 
 def _allocated(stage: Mapping[str, Any]) -> tuple[int, int]:
@@ -117,15 +128,24 @@ def _changed(plan: Mapping[str, Any], stage: Mapping[str, Any], device: Device) 
     return None
 
 
-def without_draft(request: Request, why: str) -> dict[str, Any]:
-    """The previous plan of the request without its draft, every layer where it was; why: in words, without a stop."""
+def without_draft(request: Request, why: str, reason: str = "no_room") -> dict[str, Any]:
+    """The previous plan of the request without its draft, every layer where it was.
+
+    What the request names as a fallback takes the draft's place, unless that is what is dropped.
+
+    :param why: in words, without a stop. reason: the plan's reason for it, no_room or unsupported_build.
+    """
     planner, previous = Planner(request, keep=True), request.previous
+    verdict = Verdict(reason, why)
     try:
-        without = {**previous, "draft": {**previous["draft"], "enabled": False, "reason": "no_room", "message": why}}
-        chosen = planner.restored(without)
+        drafted = previous["draft"]["enabled"]
+        dropped = {"enabled": False, "reason": reason, "message": why}
+        chosen = planner.restored({**previous, "speculation": None, "draft": {**previous["draft"], **dropped}})
     except UNREADABLE:
         raise PoolError(
-            f"the draft has no room any more ({why}), and the plan that was applied cannot be read without it: "
+            f"the draft is to be dropped ({why}), and the plan that was applied cannot be read without it: "
             "run deploy.yml again"
         ) from None
-    return completed(request, planner, Chosen(chosen.layout, Verdict("no_room", why)))
+    if drafted:
+        chosen = planner.speculator.dropped(chosen.layout, verdict, move=False)
+    return completed(request, planner, chosen)

@@ -18,7 +18,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.server.command_line imp
     DEFAULT_BATCH_SIZE,
     DEFAULT_UBATCH_SIZE,
 )
-from ansible_collections.relay.pool.plugins.plugin_utils.server.fit import HOST, device_name, value_of
+from ansible_collections.relay.pool.plugins.plugin_utils.server.fit import HOST, WHOLE_MODEL, device_name, value_of
 
 
 def output_rows(
@@ -35,7 +35,7 @@ def output_rows(
     batch = int(value_of(plan, "--batch-size", str(DEFAULT_BATCH_SIZE)))
     ubatch = min(int(value_of(plan, "--ubatch-size", str(DEFAULT_UBATCH_SIZE))), batch)
     slots = plan["parallel"]
-    drafted = int(value_of(plan, "--spec-draft-n-max", "0")) if plan["draft"]["enabled"] else 0
+    drafted = plan["predicted"]["draft_tokens"] or 0
 
     def spec(n_outputs: int, own_cache: bool) -> ContextSpec:
         cache = ("f16", "f16") if own_cache else [value_of(plan, f"--cache-type-{kind}", "f16") for kind in "kv"]
@@ -58,11 +58,15 @@ def output_rows(
         where = (first == 0, pipelined, stage["has_output"], (first, last), stage["device"] != "CPU")
         target[device_name(stage)] = asked.device_bytes(*where) - served.device_bytes(*where)
     rows = {"target": target}
-    if plan["draft"]["enabled"] and draft:
+    if plan["draft"]["enabled"] and draft and plan["speculation"] == WHOLE_MODEL:
         on_gpu = plan["draft"]["device"] != "none"
+        # The CPU of a worker is a device, too.
+        padded = (plan["draft"]["host"], plan["draft"]["device"]) not in (
+            (stage["host"], stage["rpc_device"]) for stage in plan["stages"] if stage["device"] == "CPU"
+        )
         n_layers = int(value_of(plan, "--spec-draft-ngl", "-1"))
         (gpu, ram), (gpu_asked, ram_asked) = (
-            whole_model(model_ledger(draft, spec(n_outputs, True)), on_gpu, n_layers)
+            whole_model(model_ledger(draft, spec(n_outputs, True)), on_gpu, n_layers, padded)
             for n_outputs in (min(slots, batch), ubatch)
         )
         vocab = model_ledger(draft, spec(ubatch, True)).shape.n_vocab

@@ -9,6 +9,7 @@ from typing import Any
 
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts.eligibility import Verdict
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts.rounds import ASSUMED_ACCEPTANCE, draft_rounds
+from ansible_collections.relay.pool.plugins.plugin_utils.drafts.types import Speculation
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import Layout
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.speed import (
     network_seconds,
@@ -18,7 +19,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.layouts.speed import (
 from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 
 
-def predicted(request: Request, layout: Layout, verdict: Verdict) -> dict[str, Any]:
+def predicted(request: Request, layout: Layout, verdict: Verdict, speculation: Speculation | None) -> dict[str, Any]:
     """``plan.predicted``: rates, what they assume, and why one is null."""
     reason = unknown_bandwidth(layout)
     seconds = None if reason else pass_seconds(layout)
@@ -34,10 +35,10 @@ def predicted(request: Request, layout: Layout, verdict: Verdict) -> dict[str, A
         "draft_tokens": None,
         "draft_reason": f"no draft ({verdict.reason})",
     }
-    if not verdict.enabled:
+    if speculation is None:
         return result
-    rounds, why = draft_rounds(request, layout) if seconds else (None, reason)
-    n_draft = request.draft_max
+    rounds, why = draft_rounds(request, layout, speculation) if seconds else (None, reason)
+    n_draft = speculation.n_max
     result.update(assumed_acceptance=ASSUMED_ACCEPTANCE, draft_tokens=n_draft, draft_reason=why)
     if rounds:
         even = rounds.break_even(n_draft)

@@ -16,7 +16,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.server.dialect import Dialect
 from ansible_collections.relay.pool.plugins.plugin_utils.views.table import plan_table
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 def _file(gguf: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -121,6 +121,10 @@ def llama_server_args(options: Mapping[str, Any]) -> list[str]:
     draft = options.get("draft") or {}
     if not isinstance(draft, Mapping):
         raise PoolError(f"draft is {draft}: it must be a dictionary")
+    if draft.get("type") and not draft.get("model") and (options.get("rpc_backends") or draft.get("scope") == "any"):
+        put("--spec-type", draft["type"])
+        if draft["type"] == "draft-mtp":
+            put("--spec-draft-n-max", draft.get("n_max"))
     if draft.get("model") and (options.get("rpc_backends") or draft.get("scope") == "any"):
         put("--spec-draft-model", draft["model"])
         put("--spec-draft-n-max", draft.get("n_max"))

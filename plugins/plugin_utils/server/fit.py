@@ -24,6 +24,8 @@ DECIDING = frozenset(
     )
 )  # fmt: skip
 DECIDING_BARE = frozenset(("--no-repack", "-nr", "--repack", "--no-host"))
+# The only kind of draft that is a model of its own.
+WHOLE_MODEL = "draft-simple"
 # The draft has a cache of its own, and no other device than its own.
 OF_THE_DRAFT_TOO = frozenset(("--ctx-size", "--parallel", "--flash-attn", "--batch-size", "--ubatch-size"))
 PARTS = ("weights", "context", "compute")
@@ -61,14 +63,20 @@ def target_args(plan: Mapping[str, Any]) -> list[str]:
 
 
 def draft_args(plan: Mapping[str, Any]) -> list[str]:
-    """Arguments of llama-fit-params for the draft; empty without one. llama-server keeps its cache as f16."""
+    """Arguments of llama-fit-params for the draft; empty without one. llama-server keeps its cache as f16.
+
+    Empty also for what the program cannot load: layers of the target, and heads that are no whole model.
+    """
     draft = plan["draft"]
-    if not draft["enabled"]:
+    if not draft["enabled"] or plan["speculation"] != WHOLE_MODEL:
         return []
     words = plan["server_args"]
     shared = [pair for pair in zip(words, words[1:]) if pair[0] in OF_THE_DRAFT_TOO]
     layers = value_of(plan, "--spec-draft-ngl")
-    own = ["--model", draft["path"], "--device", draft["device"], *(["--n-gpu-layers", layers] if layers else [])]
+    # A worker's device has its name only after --rpc.
+    rpc = ["--rpc", value_of(plan, "--rpc")] if draft["device"].startswith("RPC") else []
+    own = ["--model", draft["path"], *rpc, "--device", draft["device"]]
+    own += ["--n-gpu-layers", layers] if layers else []
     return own + [word for pair in shared for word in pair]
 
 
@@ -85,7 +93,13 @@ def judge(
     """
     measured: dict[str, Measured] = {}
     unchecked = []
-    for name, fit in (("target", target), ("draft", draft if plan["draft"]["enabled"] else None)):
+    whole = plan["draft"]["enabled"] and plan["speculation"] == WHOLE_MODEL
+    if plan["draft"]["enabled"] and not whole:
+        what = plan["draft"]["path"] or "layers of the target"
+        unchecked.append(
+            f"The bytes of {plan['speculation']} ({what}) were not compared: llama-fit-params loads whole models only."
+        )
+    for name, fit in (("target", target), ("draft", draft if whole else None)):
         if fit is None:
             continue
         path = plan["model"]["path"] if name == "target" else plan["draft"]["path"]

@@ -106,11 +106,17 @@ def _output(plan: Plan) -> str:
 
 
 def _draft(plan: Plan) -> str:
-    draft = plan["draft"]
+    # A plan of an older version names neither the type nor the machine, which was the one that serves.
+    draft, kind = plan["draft"], plan.get("speculation") or "draft-simple"
     if not draft["enabled"]:
-        return "off"
-    # The machine is the one that serves.
-    return "on" if draft["device"] == "none" else f"on ({draft['device']})"
+        return f"off, {kind} instead" if plan.get("speculation") else "off"
+    if draft["path"] is None:
+        return f"on ({kind})"
+    host = draft.get("host") or plan["host"]
+    place = "CPU" if draft["device"] == "none" else draft["device"]
+    device = next((row["device"] for row in plan["stages"] if (row["host"], row["rpc_device"]) == (host, place)), place)
+    where = device if host == plan["host"] else f"{host} {device}"
+    return f"on ({where})" if kind == "draft-simple" else f"on ({kind}, {where})"
 
 
 def _options(before: Plan, after: Plan) -> Iterator[str]:
@@ -153,7 +159,9 @@ def _speed(before: Plan, after: Plan) -> Iterator[str]:
 
 def _draft_line(before: Plan, after: Plan) -> Iterator[str]:
     def state(plan: Plan) -> str:
-        return _draft(plan) if plan["draft"]["enabled"] else f"off ({plan['draft']['reason']})"
+        if plan["draft"]["enabled"]:
+            return _draft(plan)
+        return f"{_draft(plan)} ({plan['draft']['reason']})"
 
     was, now = state(before), state(after)
     if was == now == "off (not_configured)":

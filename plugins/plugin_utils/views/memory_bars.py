@@ -131,7 +131,9 @@ def _device(machine: Element, stage: Mapping[str, Any], picture: Bar) -> None:
 def _layers(stage: Mapping[str, Any]) -> str:
     first, count = stage["first_layer"], stage["n_layers"]
     if not count:
-        return "output" if stage["has_output"] else "no layers"
+        alone = stage["device"] != "CPU" or stage.get("rpc_device")
+        draft = "the draft alone" if alone and stage["memory"]["draft_bytes"] else "no layers"
+        return "output" if stage["has_output"] else draft
     what = f"layer {first}" if count == 1 else f"layers {first}\u2013{first + count - 1}"
     return f"{what}, output" if stage["has_output"] else what
 

@@ -8,6 +8,11 @@ from __future__ import annotations
 from typing import Any, Mapping
 
 
+def _what(plan: Mapping[str, Any]) -> str:
+    kind = plan.get("speculation")
+    return "the draft" if kind in (None, "draft-simple") else str(kind)
+
+
 def lines(plan: Mapping[str, Any]) -> list[str]:
     """One sentence on the speed, one more on that with a draft where there is one; [] where a plan says nothing."""
     found: Mapping[str, Any] = plan.get("predicted") or {}
@@ -23,7 +28,7 @@ def lines(plan: Mapping[str, Any]) -> list[str]:
         return sentences
     drafted = found.get("with_draft_tokens_per_second")
     if drafted is None:
-        return [*sentences, f"with the draft not estimated: {reason}"]
+        return [*sentences, f"with {_what(plan)} not estimated: {reason}"]
     even = found.get("break_even_acceptance")
     pays = f"it never pays, as {reason}" if even is None else f"it pays above {even:.1%}"
     return [

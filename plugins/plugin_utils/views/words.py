@@ -39,12 +39,28 @@ def kind(plan: Mapping[str, Any]) -> str:
 
 
 def draft_state(plan: Mapping[str, Any]) -> str:
-    """Whether the draft runs and where, or why not."""
-    draft = plan["draft"]
+    """What proposes tokens and where, or why nothing does."""
+    draft, kind_of = plan["draft"], plan.get("speculation")
     if not draft["enabled"]:
-        return "off ({}): {}".format(draft["reason"], draft["message"])
-    where = "CPU" if draft["device"] == "none" else draft["device"]
-    return "on, {} MiB on {} {}: {}".format(need(draft["memory"]["total_bytes"]), plan["host"], where, draft["path"])
+        instead = f", {kind_of} instead" if kind_of else ""
+        if kind_of and draft["reason"] == "not_configured":
+            return f"no draft model, {kind_of}: {draft['message']}"
+        return "off ({}){}: {}".format(draft["reason"], instead, draft["message"])
+    size_mib = need(draft["memory"]["total_bytes"])
+    if draft["path"] is None:
+        return f"on ({kind_of}), {size_mib} MiB beside the model: {draft['message']}"
+    return f"on ({kind_of}), {size_mib} MiB on {draft_place(plan)}: {draft['path']}"
+
+
+def draft_place(plan: Mapping[str, Any]) -> str:
+    """Machine and device of a draft that has a file of its own: ``gpu2 CUDA0, RPC1 of gpu0``."""
+    draft = plan["draft"]
+    if draft["device"] == "none":
+        return f"{draft['host']} CPU"
+    for stage in plan["stages"]:
+        if stage["host"] == draft["host"] and stage["rpc_device"] == draft["device"]:
+            return f"{stage['host']} {stage['device']} over RPC ({draft['device']})"
+    return f"{draft['host']} {draft['device']}"
 
 
 def link(entry: Mapping[str, Any]) -> str:

@@ -87,7 +87,7 @@ def test_a_diff_only_when_the_plan_differs():
     assert "context 4096" in changed["diff"]["after"]
 
 
-@pytest.mark.parametrize("previous", [{"stages": "x"}, {"stages": [{}]}, {"schema": 1, "stages": [1], "host": None}])
+@pytest.mark.parametrize("previous", [{"stages": "x"}, {"stages": [{}]}, {"schema": 2, "stages": [1], "host": None}])
 def test_a_previous_plan_that_cannot_be_read_is_replaced(previous):
     result = run({"model": GGUF, "host": "a", "nodes": {"a": node(1)}, "previous": previous})
     assert not result["plan"]["kept"]
@@ -207,5 +207,10 @@ def test_the_plan_without_a_draft_that_has_no_room_any_more():
     assert [stage["n_layers"] for stage in again["stages"]] == [stage["n_layers"] for stage in plan["stages"]]
     assert "no draft (no_room): a CUDA0 has 1 MiB" in result["warnings"]
     assert "draft" in result["diff"]["before"]
+    proven = run({**args, "previous": plan, "draft_dropped": "not live", "draft_dropped_reason": "unsupported_build"})
+    assert (proven["plan"]["draft"]["reason"], proven["plan"]["draft"]["message"]) == ("unsupported_build", "not live")
+    assert run({**args, "previous": proven["plan"]})["plan"]["kept"]
+    with pytest.raises(AnsibleError, match="draft_dropped_reason"):
+        run({**args, "previous": plan, "draft_dropped": "not live", "draft_dropped_reason": "replica"})
     with pytest.raises(AnsibleActionFail, match=r"applied cannot be read without it: run deploy\.yml again\.$"):
         run({**args, "draft_dropped": "a CUDA0 has 1 MiB"})

@@ -30,7 +30,11 @@ def planned(request: Request, brute: Brute) -> Best | None:
     seconds, rate = brute.seconds_of(plan), plan["predicted"]["tokens_per_second"]
     # What is predicted of a plan is what it was chosen for.
     assert rate is None or rate == pytest.approx(1 / seconds, rel=0.01, abs=0.06)
-    return Best(plan["kind"], plan["host"], used, seconds, plan["draft"]["enabled"])
+    draft, drafts = plan["draft"], None
+    if draft["enabled"]:
+        rows = {(row["host"], row["rpc_device"] or row["device"]): row["device"] for row in plan["stages"]}
+        drafts = f"{draft['host']} {rows.get((draft['host'], draft['device']), 'CPU')}"
+    return Best(plan["kind"], plan["host"], used, seconds, drafts)
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -45,6 +49,6 @@ def test_no_plan_is_better(part):
             beside = request.draft and not request.draft_reserve
             if beside and expected.kind == "sharded":
                 # Then the draft lies in what the plan leaves free, which its time does not show.
-                found = found._replace(drafts=False)
+                found = found._replace(drafts=None)
             assert (*found[:3], found.drafts) == (*expected[:3], expected.drafts), seed
             assert found.seconds == pytest.approx(expected.seconds, rel=1e-9), seed

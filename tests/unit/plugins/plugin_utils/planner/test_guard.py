@@ -261,5 +261,5 @@ def test_a_draft_with_a_gpu_for_itself_goes_with_its_stage(ask, world):
 @pytest.mark.parametrize("previous", [None, {}, {"draft": {}}, {"draft": None, "stages": []}])
 def test_no_plan_to_take_the_draft_from(sharded, previous):
     request, _plan = sharded
-    with pytest.raises(PoolError, match=r"the draft has no room any more \(why\), .* run deploy\.yml again"):
+    with pytest.raises(PoolError, match=r"the draft is to be dropped \(why\), .* run deploy\.yml again"):
         without_draft(dataclasses.replace(request, previous=previous), "why")

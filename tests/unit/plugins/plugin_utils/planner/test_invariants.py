@@ -64,10 +64,38 @@ def check(options, plan):
     assert ("--override-tensor" in plan["server_args"]) == (with_output[0] is cpu and len(holders) > 1)
     check_split(plan, n_layer, cpu, [stage for stage in holders if stage is not cpu])
     check_names(plan, stages, [stage for stage in holders if stage is not cpu])
-    if plan["draft"]["enabled"] and plan["kind"] == "sharded":
-        assert any(stage["host"] == plan["host"] and stage["n_layers"] for stage in plan["stages"])
+    check_speculation(options, plan)
     # Whoever has a GPU and room for the output keeps it; without a GPU it is away.
     assert json.loads(json.dumps(plan)) == plan
+
+
+def check_speculation(options, plan):
+    """A draft is where it is charged and where llama-server is told to put it, and nowhere without being asked for."""
+    draft, kind = plan["draft"], plan["speculation"]
+    flags = [argument for argument in plan["server_args"] if argument.startswith("--spec-")]
+    if plan["kind"] == "replica" and options.get("draft_scope", "sharded") == "sharded":
+        assert (flags, kind, draft["enabled"]) == ([], None, False)
+    charged = {
+        (stage["host"], stage["rpc_device"] or stage["device"]): stage["memory"]["draft_bytes"]
+        for stage in plan["stages"]
+        if stage["memory"]["draft_bytes"]
+    }
+    assert sum(charged.values()) == (draft["memory"] or {"total_bytes": 0})["total_bytes"]
+    assert draft["enabled"] == bool(charged)
+    if not draft["enabled"]:
+        assert (draft["host"], draft["device"], value(plan, "--spec-draft-model")) == (None, None, None)
+        assert kind is None or kind.startswith("ngram-")
+        return
+    assert value(plan, "--spec-type") == kind
+    assert value(plan, "--spec-draft-device") == draft["device"]
+    on_device = {(draft["host"], "CPU" if draft["device"] == "none" else draft["device"]), (plan["host"], "CPU")}
+    assert set(charged) <= on_device
+    wanted = options["draft_device"]
+    if wanted == "auto" and plan["kind"] == "sharded":
+        assert any(stage["host"] == plan["host"] and stage["n_layers"] for stage in plan["stages"])
+    assert draft["host"] == (wanted if wanted in options["workers"] else plan["host"])
+    if draft["device"] == "none":
+        assert wanted in ("auto", "none", plan["host"])
 
 
 def check_split(plan, n_layer, cpu, holders):
@@ -88,16 +116,21 @@ def check_names(plan, stages, holders):
     """RPC0 and so on are numbered over the workers in the order of --rpc, and over the devices of each."""
     names = [(worker["endpoint"], device) for worker in plan["workers"] for device in worker["devices"]]
     remote = [stage for stage in stages if stage["transport"] == "rpc"]
+    if plan["draft"]["enabled"]:
+        # One for the draft alone is the last stage, whatever its number is.
+        remote.sort(key=lambda stage: int(stage["rpc_device"][3:]))
     assert [(stage["endpoint"], stage["device"]) for stage in remote] == names
     assert [stage["rpc_device"] for stage in remote] == [f"RPC{number}" for number in range(len(names))]
     assert plan["rpc_backends"] == [worker["endpoint"] for worker in plan["workers"]]
     assert len(set(plan["rpc_backends"])) == len(plan["rpc_backends"])
     if plan["kind"] == "sharded":
-        own = [stage["device"] for stage in holders if stage["transport"] == "local"]
-        assert plan["devices"] == [*(stage["rpc_device"] for stage in remote), *own]
+        assert plan["devices"] == [stage["rpc_device"] or stage["device"] for stage in holders]
         assert len(plan["devices"]) == len(plan["tensor_split"]) <= MAX_DEVICES
-        for worker in plan["workers"]:
-            assert worker["args"][worker["args"].index("--device") + 1] == ",".join(worker["devices"])
+    elif plan["workers"]:
+        # All other devices of a build would take layers, those of the draft's worker first.
+        assert plan["devices"] == ([stage["device"] for stage in holders] or ["none"])
+    for worker in plan["workers"]:
+        assert worker["args"][worker["args"].index("--device") + 1] == ",".join(worker["devices"])
 
 
 @pytest.mark.parametrize("part", range(PARTS))

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import model_ledger
+import dataclasses
+
+from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import model_ledger, whole_model
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.output_rows import output_rows
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import make_plan
 
@@ -24,6 +26,20 @@ def test_the_rows_that_only_llama_fit_params_reserves(ask, world):
     assert 0 < rows["target"]["CUDA0"] <= (512 - served) * vocab * 4
     assert rows["draft"]["Host"] == -vocab * 4
     assert 0 < rows["draft"]["CUDA0"] <= 511 * vocab * 4
+
+
+def test_the_rows_of_a_draft_on_a_worker(ask, world):
+    """By the name that llama.cpp has for the device, and on a worker's CPU without what a GPU adds."""
+    draft = world.gguf("/models/draft.gguf", n_layer=2, layer_mib=20, embd_mib=10, output_mib=10)
+    request = ask([1250], [1200], [], draft=draft, draft_path="/models/draft.gguf", draft_device="c")
+    plan = make_plan(request)
+    assert (plan["draft"]["host"], plan["draft"]["device"]) == ("c", "RPC1")
+    rows = output_rows(plan, request.model, request.draft)
+    assert set(rows["draft"]) == {"Host", "RPC1"}
+    ledger = model_ledger(draft, request.draft_spec())
+    asked = model_ledger(draft, dataclasses.replace(request.draft_spec(), n_outputs=512))
+    (device, _ram), (device_asked, _ram_asked) = (whole_model(each, True, 99, False) for each in (ledger, asked))
+    assert rows["draft"]["RPC1"] == device_asked.compute - device.compute
 
 
 def test_the_rows_of_a_small_micro_batch_and_without_a_draft(ask):

@@ -400,8 +400,8 @@ def test_a_replica_drafts_when_the_scope_is_any(ask, small):
         ("replica", ([3000], [1300]), {}),
         ("no_host_stage", ([], [1300], [1300]), {}),
         ("unsized", ([1300], [1300]), {"draft": {"embedding_length": None}}),
-        ("no_room", ([1300], [1300]), {"draft": {"layer_mib": 900}}),
-        ("no_room", ([1300], [1300]), {"draft": {"layer_mib": 140}, "draft_reserve": False}),
+        ("no_room", ([1300], [1300]), {"draft": {"layer_mib": 1100}}),
+        ("no_room", ([1300], [1300]), {"draft": {"layer_mib": 140}, "draft_reserve": False, "draft_device": "CUDA0"}),
         ("tokenizer_mismatch", ([1300], [1300]), {"comparison": {"compatible": False, "reason": "token"}}),
         ("hybrid_target", ([1300], [1300]), {"model": {"arch": "qwen35"}}),
         ("unsupported_build", ([1300], [1300]), {"llama": ("--spec-draft-device",)}),
@@ -804,7 +804,7 @@ def test_a_plan_edited_by_hand_is_neither_trusted_nor_fatal(ask, small, machines
             assert path[0] == "llama" or not plan["kept"] or previous == first, (path, junk)
 
 
-@pytest.mark.parametrize("previous", [{}, {"schema": 0}, {"schema": 1, "stages": 3}, {"kind": "replica"}, [1], "plan"])
+@pytest.mark.parametrize("previous", [{}, {"schema": 0}, {"schema": 2, "stages": 3}, {"kind": "replica"}, [1], "plan"])
 def test_something_else_in_the_file_of_the_plan(ask, previous):
     assert not make_plan(dataclasses.replace(ask([1300], [1500]), previous=previous))["kept"]
 

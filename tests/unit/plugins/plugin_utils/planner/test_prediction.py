@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts.rounds import Rounds, draft_rounds, expected_tokens
+from ansible_collections.relay.pool.plugins.plugin_utils.drafts.types import Speculation
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import Planner, make_plan
 from ansible_collections.relay.pool.plugins.plugin_utils.views import predicted
 from ansible_collections.relay.pool.plugins.plugin_utils.views.table import plan_table
@@ -366,12 +367,38 @@ def test_the_table_has_a_line_for_each_rate(ask, pool, small):
 
 def test_rounds_do_not_shrink_as_more_is_drafted(ask, pool, small, world):
     request = ask(*pool(), **small, model=mixture(world))
-    rounds, reason = draft_rounds(request, Planner(request).choose().layout)
+    chosen = Planner(request).choose()
+    rounds, reason = draft_rounds(request, chosen.layout, chosen.speculation)
     assert reason is None
     assert isinstance(rounds, Rounds)
     costs = [rounds.relative_cost(n_draft) for n_draft in range(1, 40)]
     assert costs == sorted(costs)
     assert costs[0] > 1
+
+
+def test_a_draft_on_a_worker_pays_the_link_in_every_step(ask, pool, small):
+    asked = ask(*pool(worker=(1400, 400)), draft_max=4, draft_device="b", **small)
+    found = make_plan(asked)
+    assert (found["draft"]["host"], found["draft"]["device"]) == ("b", "RPC0")
+    read = DRAFT / (400 * GB)
+
+    def way(tokens):
+        return 0.0003 + (1024 * tokens + 32000) * FLOAT * 8 / (1000 * 1_000_000)
+
+    seconds = 4 * (read + way(1)) + read + way(5) + reading(found) + network(5)
+    rate = expected_tokens(0.7, 4) / seconds
+    assert found["predicted"]["with_draft_tokens_per_second"] == three(rate)
+    near = make_plan(dataclasses.replace(asked, draft_device="auto"))["predicted"]
+    assert near["with_draft_tokens_per_second"] > found["predicted"]["with_draft_tokens_per_second"]
+
+
+def test_no_rate_is_claimed_of_other_kinds(ask, pool, small):
+    asked = ask(*pool(), **small)
+    chosen = Planner(asked).choose()
+    for kind in ("draft-eagle3", "draft-mtp", "ngram-mod"):
+        rounds, reason = draft_rounds(asked, chosen.layout, Speculation(kind, 4, False))
+        assert rounds is None
+        assert reason == f"how many tokens of {kind} are accepted, and how long it takes, is not known"
 
 
 # -- the documentation -------------------------------------------------------------------------------------------

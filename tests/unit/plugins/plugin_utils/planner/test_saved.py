@@ -248,9 +248,9 @@ def test_an_edited_plan_is_refused_and_never_a_traceback(pool):
         ("[1]", "x is JSON, but no plan: do y"),
         ("{}", "x is JSON, but no plan: do y"),
         ('{"stages": []}', "x is JSON, but no plan: do y"),
-        ('{"schema": 7, "stages": []}', "x has schema 7, and this version of relay.pool reads schema 1: do y"),
-        ('{"schema": "1", "stages": []}', "x has schema '1', and this version of relay.pool reads schema 1: do y"),
-        ('{"schema": true, "stages": []}', "x has schema True, and this version of relay.pool reads schema 1: do y"),
+        ('{"schema": 7, "stages": []}', "x has schema 7, and this version of relay.pool reads schema 2: do y"),
+        ('{"schema": "1", "stages": []}', "x has schema '1', and this version of relay.pool reads schema 2: do y"),
+        ('{"schema": true, "stages": []}', "x has schema True, and this version of relay.pool reads schema 2: do y"),
         ("1" * 5000, "x is no JSON (Exceeds the limit"),
     ],
 )

@@ -70,6 +70,34 @@ def test_what_the_target_is_measured_with(plan):
     ]  # fmt: skip
 
 
+def test_what_a_draft_on_a_worker_is_measured_with(ask, world):
+    """Its device has its name only after --rpc."""
+    draft = world.gguf(path="/d.gguf", n_layer=2, layer_mib=20, embd_mib=10, output_mib=10)
+    plan = make_plan(ask([1250], [1200], [700], draft=draft, draft_path="/d.gguf", draft_device="c"))
+    backends = "10.0.0.2:50052,10.0.0.3:50052"
+    assert plan["rpc_backends"] == backends.split(",")
+    assert draft_args(plan)[:8] == [
+        "--model", "/d.gguf", "--rpc", backends, "--device", "RPC1", "--n-gpu-layers", "99",
+    ]  # fmt: skip
+    named = dict.fromkeys(("RPC1", "Host"), dict.fromkeys(("weights_bytes", "context_bytes", "compute_bytes"), 0))
+    assert judge(plan, {"devices": {}, "error": "no"}, {"devices": named, "error": None}, {}).unchecked == [
+        "The bytes of /models/target.gguf were not compared with those that the installed llama.cpp measures: no."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "what"),
+    [("draft-mtp", None, "layers of the target"), ("draft-eagle3", "/d.gguf", "/d.gguf")],
+)
+def test_what_the_program_cannot_load_is_not_compared(plan, fits, kind, path, what):
+    target, draft, rows = fits
+    other = {**plan, "speculation": kind, "draft": {**plan["draft"], "path": path}}
+    assert draft_args(other) == []
+    assert judge(other, target, draft, rows).unchecked == [
+        f"The bytes of {kind} ({what}) were not compared: llama-fit-params loads whole models only."
+    ]
+
+
 def test_what_the_draft_is_measured_with(plan):
     # its cache is not that of the target, and it has neither workers nor what overrides the target's header
     assert draft_args(plan) == [
