@@ -89,6 +89,11 @@ def test_a_target_keeps_the_rows_that_a_head_reads_where_the_layers_are(world):
     assert read.host_bytes(True, False) - plain.host_bytes(True, False) == 3 * 1024 * 1024 * 4 + 3 * row
 
 
+def test_the_number_after_the_last_layer_stands_for_its_result():
+    given = heads.Given((1, 10))
+    assert [given.rows((0, 5), False), given.rows((5, 10), True), given.rows((5, 10), False)] == [1, 1, 0]
+
+
 def nextn(world, **keys):
     return world.gguf(arch="glm4moe", n_layer=3, nextn_predict_layers=1, **{**GROUPED, "expert_count": 0, **keys})
 
