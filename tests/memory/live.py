@@ -290,7 +290,7 @@ def table(rows: list[Row]) -> list[list[str]]:
     for name in [*dict.fromkeys(row.pair for row in rows), "all"]:
         mine = [row for row in rows if name in (row.pair, "all")]
         compute = [row for row in mine if row.context in ("draft", "target") and row.measured > 0]
-        off = sum(row.wrong for row in mine if row.context in ("weights", "caches"))
+        off = sum(row.wrong for row in mine if row.context not in ("draft", "target"))
         excess = [row.excess for row in compute]
         kind = next((pair.kind for pair in PAIRS if pair.name == name), "")
         shown = [f"{value:+.1%}" for value in (min(excess), sum(excess) / len(excess), max(excess))]
