@@ -14,4 +14,5 @@
 Parts: ``shapes`` holds the shapes as data, ``headers`` writes a GGUF with such a header and a hole in place of the
 weights, ``grid`` the arrangements to run, ``prediction`` what the collection's ledger says of one, ``truth`` what
 llama.cpp says, ``report`` the differences. No weight is ever read: llama.cpp measures without allocating.
+``python -m tests.memory.live`` does the same for speculation, with servers that run the pairs of ``drafting``.
 """

@@ -52,7 +52,8 @@ class Given:
 
         :param layers: first layer and the one after the last; None for all. output: it has the output.
         """
-        held = sum(layers is None or layers[0] <= layer < layers[1] for layer in self.layers)
+        # the number after the last layer stands for that layer's result
+        held = sum(layers is None or layers[0] <= layer < layers[1] + output for layer in self.layers)
         # without a head the last layer is only computed where there is an output
         return held + (2 if self.result and output else 0)
 

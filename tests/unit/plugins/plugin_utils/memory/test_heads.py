@@ -82,11 +82,16 @@ def test_a_target_keeps_the_rows_that_a_head_reads_where_the_layers_are(world):
     assert heads.read_layers(head(world)) == (1, 2, 3)
     assert heads.read_layers(world.gguf()) == heads.read_layers(None) == ()
     assert not read.layers_alike
-    for layers, count in (((0, 5), 2), ((5, 10), 1), ((5, 9), 0), (None, 3)):
-        more = read.device_bytes(True, False, True, layers) - plain.device_bytes(True, False, True, layers)
+    for layers, output, count in (((0, 5), False, 2), ((5, 10), True, 1), ((5, 9), False, 0), (None, True, 3)):
+        more = read.device_bytes(True, False, output, layers) - plain.device_bytes(True, False, output, layers)
         assert more == count * row
     assert read.host_bytes(False, False) - plain.host_bytes(False, False) == 3 * 1024 * 1024 * 4
     assert read.host_bytes(True, False) - plain.host_bytes(True, False) == 3 * 1024 * 1024 * 4 + 3 * row
+
+
+def test_the_number_after_the_last_layer_stands_for_its_result():
+    given = heads.Given((1, 10))
+    assert [given.rows((0, 5), False), given.rows((5, 10), True), given.rows((5, 10), False)] == [1, 1, 0]
 
 
 def nextn(world, **keys):
