@@ -81,7 +81,7 @@ def rendered(request: Request, dialect: Dialect, layout: Layout, verdict: Verdic
         "n_gpu_layers": n_gpu_layers,
         "draft": draft,
         "predicted": predicted(request, layout, verdict),
-        "server_args": llama_server_args(options),
+        "server_args": llama_server_args(dialect.worded(options, layout.ledger.n_layer)),
         "server_environment": _server_environment(layout),
         "workers": workers,
         "llama": {key: llama.get(key) for key in ("version", "build", "commit")},
