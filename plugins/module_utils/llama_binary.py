@@ -59,6 +59,10 @@ BACKEND_MARKS = (
 RPC_DEVICES = (("numbered", b"ggml_backend_rpc_add_server"), ("by_endpoint", b"ggml_backend_rpc_add_device"))
 # A worker is told to compute its last graph again, rather than sent one (since November 2025).
 RPC_GRAPHS = b"graph_recompute"
+# Output rows are reserved as a context asks for them, and not for each token of a batch (since June 2026).
+OUTPUT_ROWS = b"n_outputs_max"
+# Without it llama-fit-params has nothing to say (until May 2026).
+FIT_PRINT = b"--fit-print"
 
 
 class LlamaBinaryError(Exception):
@@ -207,15 +211,22 @@ def texts(bin_dir: str, server: str, wanted: tuple[bytes, ...]) -> set[bytes] | 
     return found
 
 
-def rpc_facts(bin_dir: str, server: str) -> dict[str, Any]:
-    """How the build names the devices of workers, and whether it has them compute a graph again without sending it."""
-    found = texts(bin_dir, server, (RPC_GRAPHS, *(mark for _name, mark in RPC_DEVICES)))
-    if found is None:
-        return {"rpc_devices": None, "rpc_reuses_graphs": None}
+def facts_in_texts(bin_dir: str, server: str) -> dict[str, Any]:
+    """What no help tells: the names of workers' devices, whether a worker computes a graph again, output rows."""
+    found = texts(bin_dir, server, (RPC_GRAPHS, OUTPUT_ROWS, *(mark for _name, mark in RPC_DEVICES)))
+    known = found is not None
+    found = found or set()
     return {
         "rpc_devices": next((name for name, mark in RPC_DEVICES if mark in found), None),
-        "rpc_reuses_graphs": RPC_GRAPHS in found,
+        "rpc_reuses_graphs": RPC_GRAPHS in found if known else None,
+        "bounds_output_rows": OUTPUT_ROWS in found if known else None,
     }
+
+
+def fit_params(bin_dir: str) -> str | None:
+    """``llama-fit-params``, where it can print what it measures."""
+    path = find(bin_dir, FIT_PARAMS_NAMES)
+    return path if path and texts(bin_dir, path, (FIT_PRINT,)) else None
 
 
 def rpc_protocol(bin_dir: str) -> str | None:
@@ -265,8 +276,8 @@ def describe(
         "spec_types": spec_types(options),
         "values": differing_values(options),
         "environment": environment_names(options),
-        **rpc_facts(bin_dir, server),
+        **facts_in_texts(bin_dir, server),
         "server": server,
         "rpc_server": find(bin_dir, RPC_SERVER_NAMES),
-        "fit_params": find(bin_dir, FIT_PARAMS_NAMES),
+        "fit_params": fit_params(bin_dir),
     }

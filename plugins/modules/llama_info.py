@@ -115,6 +115,12 @@ llama:
           where the binary cannot be read.
       returned: success
       type: bool
+    bounds_output_rows:
+      description:
+        - Whether the build reserves the output rows that a context asks for, and not one per token of a batch, which
+          takes C(ubatch-size) times the vocabulary times four bytes, or null where the binary cannot be read.
+      returned: success
+      type: bool
     environment:
       description:
         - Environment variables that the build takes options from, those of removed options too, which stop its start.
@@ -131,7 +137,7 @@ llama:
       returned: success
       type: str
     fit_params:
-      description: Path of C(llama-fit-params), or null.
+      description: Path of C(llama-fit-params), or null where it is not there or cannot print what it measures.
       returned: success
       type: str
 """

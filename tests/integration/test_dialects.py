@@ -29,6 +29,7 @@ from tests.integration.test_memory import node
 
 STRETCH = Path(__file__).resolve().parent.parent.parent / "inventories" / "demo" / "stretch_model.py"
 PROMPT = "The sea is"
+N_TOKENS = 32
 # The token "a" of a tiny model.
 LETTER = 260
 
@@ -132,12 +133,15 @@ def long_model(real_model, tmp_path_factory) -> Path:
 def sharded_plan(facts, model_path, **options) -> dict:
     """Two workers and the host's CPU, on addresses of the loopback network."""
     names = ("host", "worker1", "worker2")
-    free = (205 if options.get("draft") else 70, 90, 95)
+    free = (198 if options.get("draft") else 70, 90, 95)
     nodes = {name: node(number, mib) for number, (name, mib) in enumerate(zip(names, free))}
+    for facts_of_node in nodes.values():
+        # more threads than the machine has cores would wait for one another, spinning
+        facts_of_node["cpu"]["physical_cores"] = 1
     return make_plan(
         Request(
             model=gguf_facts(str(model_path)), host="host", workers=names[1:], nodes=nodes, llama=facts,
-            allow_cpu=True, reserve_bytes=0, ctx_size=1024, parallel=1, threads=1, rpc_cache=False,
+            allow_cpu=True, reserve_bytes=0, ctx_size=1024, parallel=1, ubatch_size=64, threads=1, rpc_cache=False,
             rpc_port=free_port(), server_host=LOOPBACK, server_port=free_port(), **options,
         )
     )  # fmt: skip
@@ -151,7 +155,7 @@ def port_of(plan) -> int:
 def same_start(one: str, other: str) -> bool:
     """A build that drafts may end some words early: it counts all tokens of a round before it uses the first."""
     length = min(len(one), len(other))
-    return length > 60 and one[:length] == other[:length]
+    return length > 40 and one[:length] == other[:length]
 
 
 def own_draft(model_path, **options) -> dict:
@@ -164,13 +168,13 @@ def test_a_plan_starts_as_it_is_written_and_drafts(build, programs, long_model, 
     assert (plan["kind"], plan["draft"]["reason"], len(plan["workers"])) == ("sharded", "enabled", 2)
     workers = programs.workers(build.facts, plan)
     with programs.server(build.facts, plan["server_args"], port_of(plan)) as running:
-        drafted = running.complete(PROMPT, 48)
+        drafted = running.complete(PROMPT, N_TOKENS)
         (slot,) = running.request("/slots")
         log = llama_log.parse(running.log)
         # what people ask is none of the journal's business
         assert PROMPT not in running.log
     assert slot["speculative"] is True
-    assert drafted["timings"]["draft_n_accepted"] > 10
+    assert drafted["timings"]["draft_n_accepted"] > 4
     targets = [buffer for buffer in log.buffers if buffer["model"] == "target"]
     assert {buffer["kind"] for buffer in targets} >= {"weights", "kv", "compute"}
     assert {buffer["endpoint"] for buffer in targets} == {None, *plan["rpc_backends"]}
@@ -182,7 +186,7 @@ def test_a_plan_starts_as_it_is_written_and_drafts(build, programs, long_model, 
     alone = sharded_plan(build.facts, long_model)
     programs.workers(build.facts, alone)
     with programs.server(build.facts, alone["server_args"], port_of(alone)) as running:
-        plain = running.complete(PROMPT, 48)
+        plain = running.complete(PROMPT, N_TOKENS)
         (slot,) = running.request("/slots")
     assert slot["speculative"] is False
     assert same_start(plain["content"], drafted["content"])
@@ -197,7 +201,7 @@ def test_a_draft_on_the_targets_worker_is_sound_or_said_not_to_be(build, program
     workers = programs.workers(build.facts, plan)
     with programs.server(build.facts, args, port_of(plan)) as running:
         try:
-            sound = running.complete(PROMPT, 48)["timings"]["draft_n_accepted"] > 10
+            sound = running.complete(PROMPT, N_TOKENS)["timings"]["draft_n_accepted"] > 4
         except OSError:
             sound = False
     assert [process.poll() is None for process in workers] == [sound, True]

@@ -72,7 +72,8 @@ class Dialect:
 
     types: the value of ``--spec-type`` by today's name of a type, None where nothing is to be written.
     levels: what the build calls its levels of logging, from 0. all_layers: ``--n-gpu-layers all`` is understood.
-    p_min: what the build takes where no ``--spec-draft-p-min`` is given.
+    p_min: what the build takes where no ``--spec-draft-p-min`` is given. bounds_output_rows: False where the ledger has
+    an output row for each token of a batch.
     """
 
     name: str
@@ -91,6 +92,7 @@ class Dialect:
     levels: tuple[str, ...] = LEVELS
     all_layers: bool = True
     p_min: float = 0.0
+    bounds_output_rows: bool = True
 
     @property
     def spec_type(self) -> str | None:
@@ -180,6 +182,7 @@ class Dialect:
             "levels": list(self.levels),
             "all_layers": self.all_layers,
             "p_min": self.p_min,
+            "bounds_output_rows": self.bounds_output_rows,
         }
 
 
@@ -228,6 +231,7 @@ def dialect(llama: Mapping[str, Any] | None) -> Dialect:
         levels=tuple(words("--log-verbosity") or LEVELS),
         all_layers=layers is None or "all" in layers,
         p_min=_default(llama, "--draft-p-min"),
+        bounds_output_rows=llama.get("bounds_output_rows") is not False,
     )
 
 

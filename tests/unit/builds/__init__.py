@@ -48,6 +48,7 @@ def facts_of(build: str, /, **changes: Any) -> dict[str, Any]:
         "environment": llama_binary.environment_names(options),
         "rpc_devices": "numbered",
         "rpc_reuses_graphs": True,
+        "bounds_output_rows": build == TODAY,
         "rpc_server": "/opt/llama/bin/rpc-server",
     }
     return {**facts, **changes}

@@ -158,30 +158,37 @@ def test_values_of_one_option(text, told):
 
 
 @pytest.mark.parametrize(
-    ("content", "devices", "graphs"),
+    ("content", "devices", "graphs", "rows"),
     [
-        (b"\0ggml_backend_rpc_add_server\0graph_recompute\0", "numbered", True),
-        (b"\0ggml_backend_rpc_add_server\0", "numbered", False),
-        (b"\0ggml_backend_rpc_add_device\0", "by_endpoint", False),
-        (b"\0", None, False),
-        (b"", None, None),
+        (b"\0ggml_backend_rpc_add_server\0graph_recompute\0n_outputs_max = %u", "numbered", True, True),
+        (b"\0ggml_backend_rpc_add_server\0graph_recompute\0", "numbered", True, False),
+        (b"\0ggml_backend_rpc_add_device\0", "by_endpoint", False, False),
+        (b"\0", None, False, False),
+        # it cannot be mapped
+        (b"", None, None, None),
     ],
 )
-def test_how_rpc_works(tmp_path, content, devices, graphs):
+def test_what_no_help_tells(tmp_path, content, devices, graphs, rows):
     (tmp_path / "llama-server").write_bytes(content)
-    found = llama_binary.rpc_facts(str(tmp_path), str(tmp_path / "llama-server"))
-    assert found == {"rpc_devices": devices, "rpc_reuses_graphs": graphs}
+    found = llama_binary.facts_in_texts(str(tmp_path), str(tmp_path / "llama-server"))
+    assert found == {"rpc_devices": devices, "rpc_reuses_graphs": graphs, "bounds_output_rows": rows}
 
 
-def test_how_rpc_works_may_be_in_a_library(tmp_path):
-    build(tmp_path / "bin", "llama-server", "libggml-cuda.so", script="graph_recompute only in a text of another")
-    (tmp_path / "bin" / "llama-server").write_bytes(b"main")
-    (tmp_path / "lib").mkdir()
-    (tmp_path / "lib" / "libllama-common.so.0").write_bytes(b"ggml_backend_rpc_add_server")
-    found = llama_binary.rpc_facts(str(tmp_path / "bin"), str(tmp_path / "bin" / "llama-server"))
-    assert found == {"rpc_devices": "numbered", "rpc_reuses_graphs": False}
-    (tmp_path / "lib" / "libggml-rpc.so").write_bytes(b"graph_recompute")
-    assert llama_binary.rpc_facts(str(tmp_path / "bin"), str(tmp_path / "bin" / "llama-server"))["rpc_reuses_graphs"]
+def test_it_may_be_in_a_library(tmp_path):
+    server = Path(build(tmp_path / "bin", "llama-server")) / "llama-server"
+    build(tmp_path / "bin", "libggml-cuda.so", script="graph_recompute is said by another library only")
+    build(tmp_path / "lib", "libllama-common.so.0", script="ggml_backend_rpc_add_server")
+    found = llama_binary.facts_in_texts(str(tmp_path / "bin"), str(server))
+    assert (found["rpc_devices"], found["rpc_reuses_graphs"]) == ("numbered", False)
+    build(tmp_path / "lib", "libggml-rpc.so", "libllama.so", script="graph_recompute n_outputs_max")
+    found = llama_binary.facts_in_texts(str(tmp_path / "bin"), str(server))
+    assert (found["rpc_reuses_graphs"], found["bounds_output_rows"]) == (True, True)
+
+
+@pytest.mark.parametrize(("text", "there"), [("--fit-print", True), ("--fit", False)])
+def test_a_program_that_cannot_print_what_it_measures_is_none(tmp_path, text, there):
+    folder = build(tmp_path, "llama-fit-params", script=text)
+    assert (llama_binary.fit_params(folder) is not None) == there
 
 
 def test_describe_through_a_link(tmp_path):
@@ -212,6 +219,7 @@ def test_describe(tmp_path):
         "values": {"--flash-attn": {"words": ["on", "off", "auto"], "default": None}},
         "rpc_devices": None,
         "rpc_reuses_graphs": False,
+        "bounds_output_rows": False,
         "server": f"{folder}/llama-server",
         "rpc_server": f"{folder}/rpc-server",
         "fit_params": None,

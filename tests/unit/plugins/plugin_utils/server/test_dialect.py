@@ -288,3 +288,10 @@ def test_a_build_without_rpc_holds_replicas_only(build):
 @pytest.mark.parametrize("build", BUILDS)
 def test_every_real_build_can_run_a_sharded_plan(build):
     dialect(facts_of(build)).check(True, OPTIONAL)
+
+
+def test_a_build_that_reserves_all_output_rows_decides_the_ledger():
+    assert dialect(facts_of(B11434)).bounds_output_rows
+    assert not dialect(facts_of(MAY)).bounds_output_rows
+    unknown = dialect(facts_of(B11434, bounds_output_rows=None))
+    assert unknown.decisions() == dialect(None).decisions()
