@@ -9,6 +9,8 @@ import pytest
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.server.command_line import check_extra_args, llama_server_args
 
+from tests.unit.builds import MARCH, TODAY, facts_of
+
 
 @pytest.mark.parametrize(
     ("argument", "text"),
@@ -113,3 +115,23 @@ def test_a_flag_without_a_name_is_left_out():
     draft = {"type": "ngram-mod", "n_max": 64, "limits_ngrams": True, "scope": "any"}
     spelling = {"--spec-ngram-mod-n-max": "", "--spec-draft-n-max": "--draft-max"}
     assert speculation(draft, spelling=spelling) == "--draft-max 64 --spec-type ngram-mod"
+
+
+@pytest.mark.parametrize(
+    ("extra", "build", "known"),
+    [
+        # one option took their place in the summer of 2026
+        (["--mlock"], MARCH, True),
+        (["--mlock"], TODAY, False),
+        (["--no-mmap"], TODAY, False),
+        (["--load-mode", "mlock"], TODAY, True),
+        (["--load-mode", "mlock"], MARCH, False),
+    ],
+)
+def test_extra_flags_of_real_builds(extra, build, known):
+    flags = facts_of(build)["flags"]
+    if known:
+        check_extra_args(extra, flags)
+        return
+    with pytest.raises(PoolError, match=f"{extra[0]} is unknown to the installed llama-server"):
+        check_extra_args(extra, flags)
