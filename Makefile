@@ -15,6 +15,7 @@ help:
 	@echo "make demo-machines  only its three machines, without llama.cpp"
 	@echo "make demo-down      removes the machines; what was downloaded and built stays"
 	@echo "make test           all checks; parts: lint sanity docs-check molecule unit integration pool"
+	@echo "make older          an older llama.cpp for the tests, into the cache (six minutes, once)"
 	@echo "make memory-check   the planner's bytes beside llama.cpp's own; writes docs/memory.md"
 	@echo "make scale-check    how long a plan takes for up to 1 000 machines; writes docs/scale.md"
 	@echo "make speed-check    the chosen split beside all others, measured on the embedded pool"

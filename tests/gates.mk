@@ -27,7 +27,7 @@ MACHINES_BEFORE := $(shell inventories/demo/bin/machines status 2>/dev/null | gr
 
 GATES := lint sanity docs-check molecule
 
-.PHONY: test tests $(GATES) unit integration pool memory-check scale-check speed-check
+.PHONY: test tests $(GATES) unit integration pool older memory-check scale-check speed-check
 
 # All checks. A failed one does not hide the others, and what pytest says comes last. The machines of the embedded pool
 # are left as they were found: up, or gone.
@@ -66,7 +66,12 @@ unit: setup
 	@echo "== unit: pytest with branch coverage"
 	@$(PYTEST) tests/unit $(COVERAGE) $(PYTEST_ARGS)
 
-integration: setup
+# About six minutes where it was never built, and nothing after.
+older: setup
+	@echo "== older: the older llama.cpp that the tests of dialects run"
+	@$(PYTHON) -m tests.older
+
+integration: setup older
 	@echo "== integration: pytest with llama.cpp's programs on the loopback"
 	@RELAY_REQUIRE_BINARIES=$(RELAY_REQUIRE_BINARIES) $(PYTEST) tests/integration $(PYTEST_ARGS)
 
@@ -74,7 +79,7 @@ pool: setup
 	@echo "== pool: pytest with the embedded pool (needs root)"
 	@RELAY_REQUIRE_BINARIES=$(RELAY_REQUIRE_BINARIES) $(PYTEST) tests/pool $(PYTEST_ARGS)
 
-tests: setup
+tests: setup older
 	@echo "== unit, integration and pool: pytest with branch coverage"
 	@RELAY_REQUIRE_BINARIES=$(RELAY_REQUIRE_BINARIES) $(PYTEST) tests/unit tests/integration tests/pool $(COVERAGE) $(PYTEST_ARGS)
 

@@ -14,7 +14,7 @@ author:
 description:
   - Writes the arguments of C(llama-server), the program's name excluded, in a fixed order. It decides nothing.
   - An option that is absent or empty prints nothing; C(--cont-batching) and C(--jinja) are always there.
-  - The draft's flags come last, and only when there are RPC back ends or its scope is V(any).
+  - The flags of speculation come last, and only when there are RPC back ends or its scope is V(any).
 options:
   _input:
     description:
@@ -22,9 +22,14 @@ options:
       - Its keys are C(model), C(rpc_backends) (list), C(devices) (list), C(tensor_split) (list), C(host), C(port),
         C(parallel), C(n_gpu_layers), C(ctx_size), C(alias), C(cache_type_k), C(cache_type_v), C(flash_attn) (value
         or boolean), C(extra) (list), C(spelling) and C(draft).
-      - C(spelling) is a dictionary from today's flags to what an older build calls them.
-      - C(draft) is a dictionary of C(model), C(n_max), C(n_min), C(gpu_layers), C(p_min), C(device), C(type) and
-        C(scope).
+      - C(spelling) is a dictionary from today's flags to what an older build calls them. A flag whose name is empty is
+        left out.
+      - C(draft) is a dictionary of C(model), C(n_max), C(n_min), C(gpu_layers), C(p_min), C(device), C(type), C(scope)
+        and C(limits_ngrams).
+      - Without C(model), C(type) C(draft-mtp) writes C(n_max), C(n_min) and C(p_min), since the target's own layers
+        propose the tokens; a type that begins with C(ngram-) writes how many tokens it proposes at most, C(n_max); any
+        other writes nothing.
+      - C(limits_ngrams) is for builds whose number of draft tokens limits n-grams, too.
     type: dict
     required: true
 """
@@ -41,6 +46,19 @@ EXAMPLES = r"""
       parallel: 2
       n_gpu_layers: all
       ctx_size: 16384
+
+- name: Show it with n-grams, which need no draft model
+  ansible.builtin.debug:
+    msg: "{{ options | relay.pool.llama_server_args | join(' ') }}"
+  vars:
+    options:
+      model: /models/qwen2.5-coder-14b-q3_k_m.gguf
+      host: 127.0.0.1
+      port: 8384
+      draft:
+        type: ngram-mod
+        n_max: 64
+        scope: any
 """
 
 RETURN = r"""

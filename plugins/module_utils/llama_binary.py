@@ -23,9 +23,17 @@ REMOVED = "has been removed"
 # "version: 0.6.0-dev (build 11434, commit abc)"; before that "version: 9002 (457e2288c)".
 _VERSION = re.compile(r"^version:\s*(\S+)\s*\((?:build\s+(\d+),\s*commit\s+)?([^)\s]+)\)", re.MULTILINE)
 _FLAG = re.compile(r"-{1,2}[A-Za-z0-9][\w-]*")
-_ENVIRONMENT = re.compile(r"\(env: (LLAMA_ARG_[A-Z0-9_]+)\)")
+_ENVIRONMENT = re.compile(r"\(env: (LLAMA_[A-Z0-9_]+)\)")
+_DEFAULT = re.compile(r"\(default: ([^),\s]+)\)")
+_QUOTED = re.compile(r"'([a-z]+)'")
+_WORD = re.compile(r"[a-z]+")
+_LEVEL = re.compile(r"- (\d): (\w+)")
+# Whose values, or default, are not the same in every build; by the name that all builds have for them.
+DIFFERING = ("--flash-attn", "--n-gpu-layers", "--log-verbosity", "--draft-p-min")
 _PROTOCOL = re.compile(r"#define\s+RPC_PROTO_(MAJOR|MINOR)_VERSION\s+(\d+)")
 _LIBRARY = re.compile(r"^libggml-([a-z]+)")
+# Where a build with shared libraries has what is linked into llama-server otherwise.
+_SHARED = re.compile(r"^lib(ggml-rpc|ggml-base|llama|common)[^/]*\.(so|dylib)")
 LIBRARY_BACKENDS = {
     "blas": "BLAS",
     "cpu": "CPU",
@@ -47,6 +55,14 @@ BACKEND_MARKS = (
     ("Metal", b"ggml_metal_init"),
     ("SYCL", b"ggml_sycl_init"),
 )
+# The function that makes devices of a worker. Until October 2025 there was one per worker, named by its address.
+RPC_DEVICES = (("numbered", b"ggml_backend_rpc_add_server"), ("by_endpoint", b"ggml_backend_rpc_add_device"))
+# A worker is told to compute its last graph again, rather than sent one (since November 2025).
+RPC_GRAPHS = b"graph_recompute"
+# Output rows are reserved as a context asks for them, and not for each token of a batch (since June 2026).
+OUTPUT_ROWS = b"n_outputs_max"
+# Without it llama-fit-params has nothing to say (until May 2026).
+FIT_PRINT = b"--fit-print"
 
 
 class LlamaBinaryError(Exception):
@@ -109,12 +125,35 @@ def spec_types(options: list[tuple[list[str], str, str]]) -> list[str]:
     return []
 
 
+def differing_values(options: list[tuple[list[str], str, str]]) -> dict[str, dict[str, Any]]:
+    """What the help says of the values of DIFFERING options: ``words`` that they take and their ``default``.
+
+    The words of ``--log-verbosity`` are its levels, the first one's number being 0. An option without a value has no
+    words; one that is not in the help is not in the result.
+    """
+    found = {}
+    for flags, value, description in options:
+        for name in set(flags) & set(DIFFERING):
+            default = _DEFAULT.search(description)
+            levels = _LEVEL.findall(description)
+            words = [word for _number, word in levels] or _WORD.findall(value) + _QUOTED.findall(description)
+            found[name] = {
+                "words": list(dict.fromkeys(words)) if value else [],
+                "default": default.group(1) if default else None,
+            }
+    return found
+
+
 def environment_names(options: list[tuple[list[str], str, str]]) -> list[str]:
-    """Variables that the build takes options from, sorted: those of removed options too, since they stop the start."""
+    """Variables that the build takes options from, sorted: those of removed options too, since they stop the start.
+
+    Not the one with the API key, which decides nothing else.
+    """
     names = set()
     for flags, _value, description in options:
         for name in _ENVIRONMENT.findall(description):
-            names.add(name)
+            if name != "LLAMA_API_KEY":
+                names.add(name)
             # Not in the help, but read for every option that can be turned off (common/arg.cpp).
             if any(flag.startswith("--no-") for flag in flags):
                 names.add(name.replace("LLAMA_ARG_", "LLAMA_ARG_NO_", 1))
@@ -151,6 +190,43 @@ def linked_backends(path: str) -> list[str]:
             return sorted({"CPU"} | {name for name, mark in BACKEND_MARKS if data.find(mark) >= 0})
     except (OSError, ValueError):
         return []
+
+
+def texts(bin_dir: str, server: str, wanted: tuple[bytes, ...]) -> set[bytes] | None:
+    """Which of the texts are in the program, or in llama.cpp's libraries beside it; None when it cannot be read."""
+    paths = [server]
+    for folder in (bin_dir, os.path.join(os.path.dirname(bin_dir.rstrip("/")), "lib")):
+        try:
+            paths += [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if _SHARED.match(name)]
+        except OSError:
+            continue
+    found: set[bytes] = set()
+    for path in paths:
+        try:
+            with open(path, "rb") as handle, mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                found |= {text for text in wanted if data.find(text) >= 0}
+        except (OSError, ValueError):
+            if path == server:
+                return None
+    return found
+
+
+def facts_in_texts(bin_dir: str, server: str) -> dict[str, Any]:
+    """What no help tells: the names of workers' devices, whether a worker computes a graph again, output rows."""
+    found = texts(bin_dir, server, (RPC_GRAPHS, OUTPUT_ROWS, *(mark for _name, mark in RPC_DEVICES)))
+    known = found is not None
+    found = found or set()
+    return {
+        "rpc_devices": next((name for name, mark in RPC_DEVICES if mark in found), None),
+        "rpc_reuses_graphs": RPC_GRAPHS in found if known else None,
+        "bounds_output_rows": OUTPUT_ROWS in found if known else None,
+    }
+
+
+def fit_params(bin_dir: str) -> str | None:
+    """``llama-fit-params``, where it can print what it measures."""
+    path = find(bin_dir, FIT_PARAMS_NAMES)
+    return path if path and texts(bin_dir, path, (FIT_PRINT,)) else None
 
 
 def rpc_protocol(bin_dir: str) -> str | None:
@@ -198,8 +274,10 @@ def describe(
         "backends": library_backends(bin_dir) or linked_backends(server),
         "flags": supported_flags(options),
         "spec_types": spec_types(options),
+        "values": differing_values(options),
         "environment": environment_names(options),
+        **facts_in_texts(bin_dir, server),
         "server": server,
         "rpc_server": find(bin_dir, RPC_SERVER_NAMES),
-        "fit_params": find(bin_dir, FIT_PARAMS_NAMES),
+        "fit_params": fit_params(bin_dir),
     }

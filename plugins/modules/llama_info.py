@@ -37,9 +37,9 @@ EXAMPLES = r"""
     bin_dir: /opt/relay-pool/llama.cpp/current/bin
   register: info
 
-- name: Does it know draft models?
+- name: Does it know speculation by the model's own layers?
   ansible.builtin.assert:
-    that: "'draft-simple' in info.llama.spec_types"
+    that: "'draft-mtp' in info.llama.spec_types"
 """
 
 RETURN = r"""
@@ -85,12 +85,46 @@ llama:
       type: list
       elements: str
     spec_types:
-      description: Values of C(--spec-type), empty when the build does not have it.
+      description:
+        - Values of C(--spec-type), empty when the build does not have it.
+        - Builds of early 2026 list n-grams only, and draft with C(--model-draft) alone.
       returned: success
       type: list
       elements: str
+    values:
+      description:
+        - What the help says of options whose values or default differ between builds, by flag.
+        - C(words) are the words that it takes, those of C(--log-verbosity) its levels from 0.
+        - C(default) is its default as a text, or null.
+      returned: success
+      type: dict
+      sample:
+        --n-gpu-layers:
+          words: [auto, all]
+          default: auto
+    rpc_devices:
+      description:
+        - V(numbered) where devices of workers are named RPC0, RPC1 and so on, V(by_endpoint) where there is one per
+          worker with its address as its name (until October 2025), null where the binary says neither.
+      returned: success
+      type: str
+      sample: numbered
+    rpc_reuses_graphs:
+      description:
+        - Whether the build has a worker compute its last graph again without sending it (since November 2025), or null
+          where the binary cannot be read.
+      returned: success
+      type: bool
+    bounds_output_rows:
+      description:
+        - Whether the build reserves the output rows that a context asks for, and not one per token of a batch, which
+          takes C(ubatch-size) times the vocabulary times four bytes, or null where the binary cannot be read.
+      returned: success
+      type: bool
     environment:
-      description: Environment variables that the build takes options from.
+      description:
+        - Environment variables that the build takes options from, those of removed options too, which stop its start.
+        - The one with the API key is not among them.
       returned: success
       type: list
       elements: str
@@ -103,7 +137,7 @@ llama:
       returned: success
       type: str
     fit_params:
-      description: Path of C(llama-fit-params), or null.
+      description: Path of C(llama-fit-params), or null where it is not there or cannot print what it measures.
       returned: success
       type: str
 """

@@ -32,6 +32,13 @@ PARTS: dict[str, dict[str, Any]] = {
         "backends": [TEXT],
         "flags": [TEXT],
         "spec_types": [TEXT],
+        "rpc_devices": TEXT,
+        "rpc_reuses_graphs": FLAG,
+        "bounds_output_rows": FLAG,
+        "values": {
+            flag: {"words": [TEXT], "default": TEXT}
+            for flag in ("--flash-attn", "--n-gpu-layers", "--log-verbosity", "--draft-p-min")
+        },
     },
     "measured": {"tokens_per_second": RATE, "with_draft_tokens_per_second": RATE},
 }
@@ -144,7 +151,7 @@ class Request:
             cache_type_k=self.cache_type_k,
             cache_type_v=self.cache_type_v,
             ubatch_size=min(self.ubatch_size, self.batch_size),
-            n_outputs=min(rows, self.batch_size),
+            n_outputs=self._rows(rows),
             mtp=mtp,
             snapshots=snapshots,
         )
@@ -155,5 +162,16 @@ class Request:
             ctx_size=self.ctx_size,
             parallel=self.parallel,
             ubatch_size=min(self.ubatch_size, self.batch_size),
-            n_outputs=min(self.parallel, self.batch_size),
+            # where output rows are not bounded each slot has a draft's context of its own, too
+            n_outputs=self._rows(self.parallel) * (self.parallel if self._all_rows else 1),
         )
+
+    @property
+    def _all_rows(self) -> bool:
+        """The installed build reserves an output row for each token of a batch."""
+        return (self.llama or {}).get("bounds_output_rows") is False
+
+    def _rows(self, asked: int) -> int:
+        if self._all_rows:
+            asked = max(asked, min(self.ubatch_size, self.batch_size))
+        return min(asked, self.batch_size)

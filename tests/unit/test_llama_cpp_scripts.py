@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tarfile
 from pathlib import Path
 
 import pytest
 
+BUILD = Path(__file__).resolve().parent.parent.parent / "roles" / "llama_cpp" / "files" / "build.sh"
 PACK = Path(__file__).resolve().parent.parent.parent / "roles" / "llama_cpp" / "files" / "pack.sh"
 
 
@@ -51,3 +53,43 @@ def test_what_holds_no_server_is_named_and_leaves_nothing(tmp_path):
     assert done.returncode != 0
     assert f"{tmp_path / 'made'} holds no program llama-server" in done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["made"]
+
+
+# Takes the place of cmake: "--build DIR ... --target NAME..." makes an empty program of each name.
+CMAKE = """#!/bin/sh
+[ "$1" = --build ] || exit 0
+mkdir -p "$2/bin"
+while [ "$1" != --target ]; do folder=${folder:-$2}; shift; done
+shift
+for name in "$@"; do echo '#!/bin/sh' >"$folder/bin/$name"; done
+"""
+
+
+@pytest.mark.parametrize(
+    ("rpc", "tools", "made"),
+    [
+        ("ggml-rpc-server", ("fit-params",), ["ggml-rpc-server", "llama-fit-params", "llama-server"]),
+        # until the summer of 2026
+        ("rpc-server", ("fit-params",), ["llama-fit-params", "llama-server", "rpc-server"]),
+        ("rpc-server", (), ["llama-server", "rpc-server"]),
+    ],
+)
+def test_older_sources_are_built_with_the_programs_that_they_have(tmp_path, rpc, tools, made):
+    source = tmp_path / "llama.cpp"
+    for tool in ("rpc", *tools):
+        (source / "tools" / tool).mkdir(parents=True)
+    (source / "CMakeLists.txt").touch()
+    (source / "tools" / "rpc" / "CMakeLists.txt").write_text(f"set(TARGET {rpc})\n")
+    with tarfile.open(tmp_path / "source.tar.gz", "w:gz") as archive:
+        archive.add(source, "llama.cpp")
+    (tmp_path / "path").mkdir()
+    for name, text in (("cmake", CMAKE), ("c++", "#!/bin/sh\n")):
+        (tmp_path / "path" / name).write_text(text)
+        (tmp_path / "path" / name).chmod(0o755)
+    done = subprocess.run(
+        [str(BUILD), str(tmp_path / "build.tar.gz"), str(tmp_path / "source.tar.gz"), "", "1", "0"],
+        env={**os.environ, "PATH": f"{tmp_path / 'path'}:{os.environ['PATH']}"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in (tmp_path / "build" / "bin").iterdir()) == made

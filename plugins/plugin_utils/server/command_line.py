@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Mapping, Sequence
 
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
+from ansible_collections.relay.pool.plugins.plugin_utils.server.dialect import NGRAM_LENGTHS, TYPES
 
 # What llama-server takes where it is told nothing.
 DEFAULT_BATCH_SIZE = 2048
@@ -95,9 +96,10 @@ def llama_server_args(options: Mapping[str, Any]) -> list[str]:
     argv: list[str] = []
 
     def put(flag: str, value: Any) -> None:
-        if value is None or value == "":
-            return
-        argv.extend((spelling.get(flag, flag), str(value)))
+        name = spelling.get(flag, flag)
+        # A flag that the build lacks and can do without has no name.
+        if name and value is not None and value != "":
+            argv.extend((name, str(value)))
 
     put("--model", options.get("model"))
     put("--rpc", _joined(options, "rpc_backends"))
@@ -121,19 +123,34 @@ def llama_server_args(options: Mapping[str, Any]) -> list[str]:
     draft = options.get("draft") or {}
     if not isinstance(draft, Mapping):
         raise PoolError(f"draft is {draft}: it must be a dictionary")
-    if draft.get("type") and not draft.get("model") and (options.get("rpc_backends") or draft.get("scope") == "any"):
-        put("--spec-type", draft["type"])
-        if draft["type"] == "draft-mtp":
-            put("--spec-draft-n-max", draft.get("n_max"))
-    if draft.get("model") and (options.get("rpc_backends") or draft.get("scope") == "any"):
-        put("--spec-draft-model", draft["model"])
-        put("--spec-draft-n-max", draft.get("n_max"))
-        put("--spec-draft-n-min", draft.get("n_min") or None)
-        put("--spec-draft-ngl", draft.get("gpu_layers"))
-        put("--spec-draft-p-min", draft.get("p_min") or None)
-        put("--spec-draft-device", draft.get("device"))
-        put("--spec-type", draft.get("type"))
+    if options.get("rpc_backends") or draft.get("scope") == "any":
+        for flag, value in _speculation(draft):
+            put(flag, value)
     return argv
+
+
+def _speculation(draft: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Flags and values of the three families: a draft model, the target's own MTP layers, n-grams."""
+    kind = str(draft.get("type") or "")
+    model = draft.get("model")
+    if not model and kind.startswith("ngram-"):
+        return [
+            (NGRAM_LENGTHS.get(kind, ""), draft.get("n_max")),
+            ("--spec-draft-n-max" if draft.get("limits_ngrams") else "", draft.get("n_max")),
+            ("--spec-type", kind),
+        ]
+    if not model and kind not in TYPES["draft-mtp"]:
+        return []
+    # Without a file there is nothing to be put anywhere.
+    return [
+        ("--spec-draft-model", model),
+        ("--spec-draft-n-max", draft.get("n_max")),
+        ("--spec-draft-n-min", draft.get("n_min") or None),
+        ("--spec-draft-ngl", draft.get("gpu_layers") if model else None),
+        ("--spec-draft-p-min", draft.get("p_min") or None),
+        ("--spec-draft-device", draft.get("device") if model else None),
+        ("--spec-type", kind),
+    ]
 
 
 def rpc_server_args(options: Mapping[str, Any]) -> list[str]:

@@ -11,7 +11,6 @@ set -eu
 
 output=${1%.tar.gz} archive=$2 subdir=$3 jobs=$4 number=$5
 shift 5
-targets="llama-server ggml-rpc-server llama-fit-params"
 
 for tool in cmake c++; do
     command -v "$tool" >/dev/null || {
@@ -38,6 +37,15 @@ fi
     echo "$archive holds no CMakeLists.txt in '${subdir:-its only top folder}': set llama_cpp_source_subdir." >&2
     exit 1
 }
+
+# The worker had another name until the summer of 2026, and llama-fit-params is younger than 2025.
+targets=llama-server
+if grep -qs '^set(TARGET rpc-server)' "$source/tools/rpc/CMakeLists.txt"; then
+    targets="$targets rpc-server"
+else
+    targets="$targets ggml-rpc-server"
+fi
+[ -d "$source/tools/fit-params" ] && targets="$targets llama-fit-params"
 
 build() { # CMAKE_OPTION...
     rm -rf "$work/build"

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from ansible_collections.relay.pool.plugins.module_utils import command, llama_binary
 
+from tests.unit import builds
+
 HELP = (Path(__file__).parent / "fixtures" / "llama_server_help.txt").read_text()
 SPEC_TYPES = ["none", "draft-simple", "draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark"]
 SPEC_TYPES += ["ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"]
@@ -19,6 +21,7 @@ SPEC_TYPES += ["ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngr
         ("version: 0.6.0-dev (build 11434, commit abc)\nbuilt with GNU\n", ("0.6.0-dev", 11434, "abc")),
         ("ggml_cuda_init: found 1\nversion: 9002 (457e2288c)\n", ("9002", 9002, "457e2288c")),
         ("version: 0 (unknown)\n", ("0", 0, "unknown")),
+        (builds.VERSIONS[builds.MARCH], ("1", 1, "f49e917")),
         ("llama-server: error while loading shared libraries", None),
     ],
 )
@@ -96,10 +99,96 @@ esac
         ("--slots, --no-slots   slots (env: LLAMA_ARG_SLOTS)\n", ["LLAMA_ARG_NO_SLOTS", "LLAMA_ARG_SLOTS"]),
         ("--draft-max N   the argument has been removed (env: LLAMA_ARG_DRAFT_MAX)\n", ["LLAMA_ARG_DRAFT_MAX"]),
         ("-hft, --hf-token T   token (env: HF_TOKEN)\n", []),
+        # the name of 2025
+        ("-lv, --verbosity N   level (env: LLAMA_LOG_VERBOSITY)\n", ["LLAMA_LOG_VERBOSITY"]),
+        ("--api-key KEY   key (env: LLAMA_API_KEY)\n", []),
     ],
 )
 def test_environment_names(text, names):
     assert llama_binary.environment_names(llama_binary.parse_help(text)) == names
+
+
+# Variables that stop the start of the build they were removed from, or that it takes a draft from.
+DRAFT_VARIABLES = {"LLAMA_ARG_DRAFT_MAX", "LLAMA_ARG_DRAFT_MIN", "LLAMA_ARG_SPEC_TYPE", "LLAMA_ARG_RPC"}
+
+
+@pytest.mark.parametrize("build", builds.BUILDS)
+def test_variables_of_real_builds(build):
+    names = set(builds.facts_of(build)["environment"])
+    assert names >= DRAFT_VARIABLES
+    model = "LLAMA_ARG_MODEL_DRAFT" if build == builds.MARCH else "LLAMA_ARG_SPEC_DRAFT_MODEL"
+    level = "LLAMA_ARG_LOG_VERBOSITY" if build == builds.TODAY else "LLAMA_LOG_VERBOSITY"
+    assert names >= {model, level, "LLAMA_ARG_NO_JINJA", "LLAMA_ARG_DEVICE", "LLAMA_ARG_TENSOR_SPLIT"}
+
+
+REMOVED_FLAGS = ("--draft", "--draft-n", "--draft-max", "--draft-min", "--draft-n-min", "--spec-ngram-size-m")
+
+
+@pytest.mark.parametrize("flag", [*REMOVED_FLAGS, "--mlock", "--no-mmap"])
+def test_flags_that_were_removed_are_known_to_the_build_before_only(flag):
+    assert flag in builds.facts_of(builds.MARCH)["flags"]
+    assert flag not in builds.facts_of(builds.TODAY)["flags"]
+
+
+@pytest.mark.parametrize("build", builds.BUILDS)
+@pytest.mark.parametrize("flag", ["--draft-model", "--draft-n-max"])
+def test_flags_that_never_were(build, flag):
+    assert flag not in builds.facts_of(build)["flags"]
+
+
+def test_values_of_real_builds():
+    today, march = (builds.facts_of(build)["values"] for build in (builds.TODAY, builds.MARCH))
+    assert today["--log-verbosity"]["words"] == ["generic", "error", "warning", "info", "trace", "debug"]
+    assert march["--log-verbosity"]["words"] == ["generic", "error", "warning", "info", "debug"]
+    assert (today["--draft-p-min"]["default"], march["--draft-p-min"]["default"]) == ("0.00", "0.75")
+    assert today["--n-gpu-layers"] == march["--n-gpu-layers"] == {"words": ["auto", "all"], "default": "auto"}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        # August 2025
+        ("-fa, --flash-attn   enable Flash Attention (default: disabled)\n", {"words": [], "default": "disabled"}),
+        ("-fa, --flash-attn FA   set it ('on', 'off', or 'auto')\n", {"words": ["on", "off", "auto"], "default": None}),
+        ("-fa, --flash-attn [on|off]\n   whether\n", {"words": ["on", "off"], "default": None}),
+    ],
+)
+def test_values_of_one_option(text, told):
+    assert llama_binary.differing_values(llama_binary.parse_help(text)) == {"--flash-attn": told}
+
+
+@pytest.mark.parametrize(
+    ("content", "devices", "graphs", "rows"),
+    [
+        (b"\0ggml_backend_rpc_add_server\0graph_recompute\0n_outputs_max = %u", "numbered", True, True),
+        (b"\0ggml_backend_rpc_add_server\0graph_recompute\0", "numbered", True, False),
+        (b"\0ggml_backend_rpc_add_device\0", "by_endpoint", False, False),
+        (b"\0", None, False, False),
+        # it cannot be mapped
+        (b"", None, None, None),
+    ],
+)
+def test_what_no_help_tells(tmp_path, content, devices, graphs, rows):
+    (tmp_path / "llama-server").write_bytes(content)
+    found = llama_binary.facts_in_texts(str(tmp_path), str(tmp_path / "llama-server"))
+    assert found == {"rpc_devices": devices, "rpc_reuses_graphs": graphs, "bounds_output_rows": rows}
+
+
+def test_it_may_be_in_a_library(tmp_path):
+    server = Path(build(tmp_path / "bin", "llama-server")) / "llama-server"
+    build(tmp_path / "bin", "libggml-cuda.so", script="graph_recompute is said by another library only")
+    build(tmp_path / "lib", "libllama-common.so.0", script="ggml_backend_rpc_add_server")
+    found = llama_binary.facts_in_texts(str(tmp_path / "bin"), str(server))
+    assert (found["rpc_devices"], found["rpc_reuses_graphs"]) == ("numbered", False)
+    build(tmp_path / "lib", "libggml-rpc.so", "libllama.so", script="graph_recompute n_outputs_max")
+    found = llama_binary.facts_in_texts(str(tmp_path / "bin"), str(server))
+    assert (found["rpc_reuses_graphs"], found["bounds_output_rows"]) == (True, True)
+
+
+@pytest.mark.parametrize(("text", "there"), [("--fit-print", True), ("--fit", False)])
+def test_a_program_that_cannot_print_what_it_measures_is_none(tmp_path, text, there):
+    folder = build(tmp_path, "llama-fit-params", script=text)
+    assert (llama_binary.fit_params(folder) is not None) == there
 
 
 def test_describe_through_a_link(tmp_path):
@@ -127,6 +216,10 @@ def test_describe(tmp_path):
         "rpc_protocol": "7.0",
         "backends": ["CPU", "RPC"],
         "spec_types": SPEC_TYPES,
+        "values": {"--flash-attn": {"words": ["on", "off", "auto"], "default": None}},
+        "rpc_devices": None,
+        "rpc_reuses_graphs": False,
+        "bounds_output_rows": False,
         "server": f"{folder}/llama-server",
         "rpc_server": f"{folder}/rpc-server",
         "fit_params": None,

@@ -1,13 +1,15 @@
 # Copyright (c) 2026, relay.pool contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The user's own arguments; the renderers themselves are tested through their filters."""
+"""The user's own arguments and speculation; the rest of the renderers is tested through their filters."""
 
 from __future__ import annotations
 
 import pytest
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
-from ansible_collections.relay.pool.plugins.plugin_utils.server.command_line import check_extra_args
+from ansible_collections.relay.pool.plugins.plugin_utils.server.command_line import check_extra_args, llama_server_args
+
+from tests.unit.builds import MARCH, TODAY, facts_of
 
 
 @pytest.mark.parametrize(
@@ -63,3 +65,73 @@ def test_an_extra_flag_that_the_build_lacks_is_refused(extra, unknown):
         return
     with pytest.raises(PoolError, match=f"{unknown} is unknown to the installed llama-server"):
         check_extra_args(extra, ["--temp"])
+
+
+RPC = {"rpc_backends": ["10.0.0.2:50052"]}
+FILE = {"model": "d.gguf", "gpu_layers": 99, "device": "RPC1", "n_max": 16}
+
+
+def speculation(draft, **options):
+    return " ".join(llama_server_args({**options, "draft": draft})).partition("--jinja")[2].strip()
+
+
+@pytest.mark.parametrize(
+    ("draft", "words"),
+    [
+        (
+            {**FILE, "type": "draft-simple"},
+            "--spec-draft-model d.gguf --spec-draft-n-max 16 --spec-draft-ngl 99 --spec-draft-device RPC1 "
+            "--spec-type draft-simple",
+        ),
+        ({**FILE, "type": None, "n_min": 0, "p_min": 0.0}, None),
+        # MTP of the target's own layers goes where they are.
+        (
+            {"type": "draft-mtp", "n_max": 3, "n_min": 1, "p_min": 0.5, "gpu_layers": 99, "device": "none"},
+            "--spec-draft-n-max 3 --spec-draft-n-min 1 --spec-draft-p-min 0.5 --spec-type draft-mtp",
+        ),
+        ({"type": "mtp", "model": None, "n_max": 3}, "--spec-draft-n-max 3 --spec-type mtp"),
+        # From a file of its own it is a draft as any other.
+        ({"type": "draft-mtp", "model": "mtp.gguf"}, "--spec-draft-model mtp.gguf --spec-type draft-mtp"),
+        ({"type": "ngram-mod", "n_max": 64, "n_min": 1}, "--spec-ngram-mod-n-max 64 --spec-type ngram-mod"),
+        ({"type": "ngram-map-k", "n_max": 48}, "--spec-ngram-map-k-size-m 48 --spec-type ngram-map-k"),
+        ({"type": "ngram-cache", "n_max": 8}, "--spec-type ngram-cache"),
+        # Without its file such a draft cannot run.
+        ({"type": "draft-simple", "n_max": 16}, ""),
+        ({"type": "draft-eagle3", "n_max": 16}, ""),
+        ({}, ""),
+    ],
+)
+def test_speculation_by_family(draft, words):
+    if words is None:
+        words = "--spec-draft-model d.gguf --spec-draft-n-max 16 --spec-draft-ngl 99 --spec-draft-device RPC1"
+    assert speculation(draft, **RPC).endswith(words)
+    assert speculation(draft, **RPC).count("--spec-") == words.count("--spec-")
+    assert speculation({**draft, "scope": "any"}) == words
+    # A replica does without, n-grams included.
+    assert speculation({**draft, "scope": "sharded"}) == ""
+
+
+def test_a_flag_without_a_name_is_left_out():
+    draft = {"type": "ngram-mod", "n_max": 64, "limits_ngrams": True, "scope": "any"}
+    spelling = {"--spec-ngram-mod-n-max": "", "--spec-draft-n-max": "--draft-max"}
+    assert speculation(draft, spelling=spelling) == "--draft-max 64 --spec-type ngram-mod"
+
+
+@pytest.mark.parametrize(
+    ("extra", "build", "known"),
+    [
+        # one option took their place in the summer of 2026
+        (["--mlock"], MARCH, True),
+        (["--mlock"], TODAY, False),
+        (["--no-mmap"], TODAY, False),
+        (["--load-mode", "mlock"], TODAY, True),
+        (["--load-mode", "mlock"], MARCH, False),
+    ],
+)
+def test_extra_flags_of_real_builds(extra, build, known):
+    flags = facts_of(build)["flags"]
+    if known:
+        check_extra_args(extra, flags)
+        return
+    with pytest.raises(PoolError, match=f"{extra[0]} is unknown to the installed llama-server"):
+        check_extra_args(extra, flags)
