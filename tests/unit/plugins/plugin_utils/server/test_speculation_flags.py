@@ -55,9 +55,23 @@ def test_what_the_help_of_a_build_has_about_drafts_is_known():
     """Removed ones and those for a build's own benchmarks, too."""
     for flags, _value, description in llama_binary.parse_help(HELP):
         about = re.search(r"draft|speculative|ngram|lookup cache", " ".join([*flags, description]).lower())
-        if not about or "--spec-" not in " ".join(flags) and "draft" not in " ".join(flags):
+        if not about or ("--spec-" not in " ".join(flags) and "draft" not in " ".join(flags)):
             continue
         assert [flag for flag in flags if not is_of_speculation(flag)] == [], description
     # nothing of the target is taken for it
     taken = {flag for flags, _value, text in llama_binary.parse_help(HELP) for flag in flags if is_of_speculation(flag)}
-    assert not taken & {"-m", "--model", "-dev", "--device", "-ngl", "-c", "-ctk", "-b", "-ub", "-t", "-tb", "-C", "-ot"}
+    assert not taken & {
+        "-m",
+        "--model",
+        "-dev",
+        "--device",
+        "-ngl",
+        "-c",
+        "-ctk",
+        "-b",
+        "-ub",
+        "-t",
+        "-tb",
+        "-C",
+        "-ot",
+    }
