@@ -201,15 +201,21 @@ def _totals(
     memory = plan["draft"].get("memory")
     if not memory:
         return
+    if plan["draft"]["device"] is None:
+        # MTP layers are among the target's, and the plan has their context in one piece with its buffers.
+        have, most = sum(seen.values()), memory.get("total_bytes") or 0
+        if have > most + MIB:
+            proof.differences.append(
+                f"The context of the model's MTP layers holds {have / MIB:.1f} MiB, planned are {most / MIB:.1f} MiB."
+            )
+        return
     for kind, words in (("weights", "weights"), ("kv", "KV cache")):
         want = memory.get(f"{kind}_bytes") or 0
         if kind == "kv":
             want += memory.get("recurrent_bytes") or 0
         have = sum(size for (_place, part), size in seen.items() if part == kind)
-        if kind == "weights" and (plan["draft"]["device"] is None or (mapped and have >= want - MIB)):
-            # MTP layers are among the target's weights; a mapped file counts from its first tensor on the CPU to its
-            # last, whatever lies between.
-            continue
+        if kind == "weights" and mapped and have >= want - MIB:
+            continue  # a mapped file counts from its first tensor on the CPU to its last, whatever lies between
         if abs(want - have) > MIB:
             proof.differences.append(
                 f"The draft holds {have / MIB:.1f} MiB of {words}, planned are {want / MIB:.1f} MiB."

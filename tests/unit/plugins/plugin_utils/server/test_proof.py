@@ -223,7 +223,7 @@ def test_a_draft_that_is_not_as_planned_is_a_difference_of_its_own(planned, prob
         (PLAN, changed(spec_types=[])),
         # MTP of the target: its cache lies with the target's layers
         (
-            plan({"path": None, "device": None, "memory": {"kv_bytes": 4 * MIB}}, speculation="draft-mtp"),
+            plan({"path": None, "device": None, "memory": {"total_bytes": 6 * MIB}}, speculation="draft-mtp"),
             changed(
                 spec_types=["draft-mtp"],
                 buffers=[*PROBE["buffers"][:7], buffer(f"RPC1[{FAR}]", "kv", 4, FAR, model="draft")],
@@ -241,11 +241,15 @@ def test_every_kind_of_speculation_as_planned(planned, probe):
     assert bool(proof.unproven) == (not probe["spec_types"])
 
 
-def test_mtp_layers_that_lie_where_the_model_is_not():
-    planned = plan({"path": None, "device": None, "memory": {"kv_bytes": 4 * MIB}}, speculation="draft-mtp")
-    stray = buffer("CUDA7", "kv", 4, model="draft")
-    _rest, draft, _proof = said(planned, changed(spec_types=["draft-mtp"], buffers=[*PROBE["buffers"][:7], stray]))
-    assert draft == ["4.0 MiB of the draft lie on CUDA7, planned is devices of the model only."]
+def test_mtp_layers_that_lie_where_the_model_is_not_or_take_too_much():
+    planned = plan({"path": None, "device": None, "memory": {"total_bytes": 4 * MIB}}, speculation="draft-mtp")
+
+    def of(device, mib):
+        buffers = [*PROBE["buffers"][:7], buffer(device, "kv", mib, model="draft")]
+        return said(planned, changed(spec_types=["draft-mtp"], buffers=buffers))[1]
+
+    assert of("CUDA7", 4) == ["4.0 MiB of the draft lie on CUDA7, planned is devices of the model only."]
+    assert of("CPU", 6) == ["The context of the model's MTP layers holds 6.0 MiB, planned are 4.0 MiB."]
 
 
 @pytest.mark.parametrize(
