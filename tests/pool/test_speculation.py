@@ -63,7 +63,7 @@ def test_n_grams_are_live_and_lossless(pool):
     assert played.rc == 0, played.text[-4000:]
     assert "Ngram-mod is live: " in said(played)
     assert "the service is interrupted twice now" in said(played)
-    assert "The greedy texts of 6 prompts" in said(played)
+    assert "The greedy texts of 5 prompts" in said(played)
     plan = pool.plan()
     assert (plan["speculation"], plan["draft"]["enabled"]) == ("ngram-mod", False)
     assert "--spec-draft-model" not in unit(pool)
