@@ -158,6 +158,8 @@ def forgetful(pool):
     pool.settled = False
     yield
     pool.on(HOST, "mv", f"{BIN}/llama-server.real", f"{BIN}/llama-server")
+    # A draft that was dropped stays so, until the plan is made anew.
+    pool.on(HOST, "rm", "-f", "/etc/relay-pool/plan.json")
 
 
 def test_a_draft_that_the_server_drops_is_dropped_from_the_plan(pool, forgetful):

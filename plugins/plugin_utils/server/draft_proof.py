@@ -152,6 +152,8 @@ def _bytes(plan: Mapping[str, Any], buffers: Sequence[Mapping[str, Any]], proof:
                 "but the plan has none."
             )
         return
+    if not seen and proof.differences:
+        return  # a draft that was dropped holds nothing
     before = len(proof.differences)
     where = _place(plan, seen, proof)
     _totals(plan, seen, mapped, proof)

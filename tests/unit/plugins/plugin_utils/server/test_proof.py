@@ -241,6 +241,14 @@ def test_every_kind_of_speculation_as_planned(planned, probe):
     assert bool(proof.unproven) == (not probe["spec_types"])
 
 
+def test_a_draft_that_was_dropped_is_one_sentence():
+    """That it holds nothing then is no news."""
+    _rest, draft, _proof = said(PLAN, without_draft(spec_error="no implementations specified"))
+    assert draft == [
+        "The plan has the draft /m/draft.gguf but llama.cpp dropped it, its log says: no implementations specified."
+    ]
+
+
 def test_mtp_layers_that_lie_where_the_model_is_not_or_take_too_much():
     planned = plan({"path": None, "device": None, "memory": {"total_bytes": 4 * MIB}}, speculation="draft-mtp")
 
