@@ -13,8 +13,8 @@ author:
   - relay.pool contributors (@relay-pool)
 description:
   - Says whether a running C(llama-server) is what the plan has, in sentences.
-  - It compares the slots and their context, whether the server speculates and whether the draft proposed tokens,
-    and the bytes of weights and KV cache per device, to the MiB.
+  - It compares the slots and their context, whether every slot speculates, by which type, and whether tokens were
+    proposed, and the bytes of weights and KV cache per device, those of the draft too, to the MiB.
 positional: probe
 options:
   _input:
@@ -43,6 +43,10 @@ _value:
   contains:
     differences:
       description: What runs otherwise than planned, a sentence each. Empty if the plan runs.
+      type: list
+      elements: str
+    draft_differences:
+      description: Those of the differences that are about speculation alone.
       type: list
       elements: str
     proven:

@@ -33,8 +33,9 @@ _TARGET_STARTS = re.compile(r"load_model: loading model '")
 _MODEL_STARTS = re.compile(r"llama_model_loader: loaded meta data with ")
 _CONTEXT_STARTS = re.compile(r"llama_context: constructing llama_context")
 _RESERVE_STARTS = re.compile(r"sched_reserve: reserving \.\.\.")
-_DONE = re.compile(r"load_model: initializing, n_slots = ")
-_SPEC_TYPE = re.compile(r"adding speculative implementation '([^']+)'")
+# Older builds word these two otherwise.
+_DONE = re.compile(r"(?:load_model|init): initializing(?: slots)?, n_slots = ")
+_SPEC_TYPE = re.compile(r"adding (?:speculative )?implementation '?([a-z0-9_-]+)")
 _SPEC_NONE = re.compile(r"no implementations specified for speculative decoding")
 _SPEC_FAILED = re.compile(r"failed to initialize speculative decoding context: (.*)")
 _CONTEXT_KINDS = ("kv", "recurrent", "compute", "output")
@@ -42,13 +43,17 @@ _CONTEXT_KINDS = ("kv", "recurrent", "compute", "output")
 
 @dataclass
 class LoadLog:
-    """What the log of one start says. ``bytes`` are those of the log, which rounds to 0.01 MiB."""
+    """What the log of one start says. ``bytes`` are those of the log, which rounds to 0.01 MiB.
+
+    ``draft_loading``: it ends after the draft was begun and before the slots were.
+    """
 
     buffers: list[dict[str, Any]] = field(default_factory=list)
     layers: list[dict[str, Any]] = field(default_factory=list)
     devices: dict[str, str] = field(default_factory=dict)
     spec_types: list[str] = field(default_factory=list)
     spec_error: str | None = None
+    draft_loading: bool = False
     complete: bool = False
 
 
@@ -117,6 +122,7 @@ class _Reader:
 
     def result(self) -> LoadLog:
         log = self.log
+        log.draft_loading = self.model == "draft" and not log.complete
         if log.spec_error and not log.spec_types:
             # The draft was loaded and freed again.
             self.sizes = {k: v for k, v in self.sizes.items() if k[0] != "draft"}

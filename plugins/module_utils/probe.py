@@ -56,6 +56,7 @@ def _add_unit(result: dict[str, Any], name: str) -> None:
     head, tail, result["log_error"] = llama_unit.read_log(unit["invocation_id"] or "", TOOL_TIMEOUT_SECONDS)
     log = llama_log.parse(head)
     result.update(buffers=log.buffers, layers=log.layers, spec_types=log.spec_types, spec_error=log.spec_error)
+    result["draft_loading"] = log.draft_loading
     result["log_tail"] = llama_unit.error_lines(tail)
     if result["state"] == "down":
         # Connecting to the workers comes before the port opens, so a live process without a port is no dead one.
@@ -72,6 +73,7 @@ def run(options: Options) -> dict[str, Any]:
     result = llama_server.probe(client, options.prompt, options.max_tokens, options.temperature, options.complete)
     result.setdefault("completion_seconds", None)
     result.update(unit=None, buffers=[], layers=[], spec_types=[], spec_error=None, log_tail=[], log_error=None)
+    result["draft_loading"] = False
     if key_error:
         result["error"] = key_error if result["error"] is None else f"{result['error']}; {key_error}"
     if options.unit:

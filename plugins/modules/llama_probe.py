@@ -175,6 +175,10 @@ probe:
       description: Why the log says that there is no speculation, or null.
       returned: success
       type: str
+    draft_loading:
+      description: Whether the log ends while the draft is loaded, after the model itself was.
+      returned: success
+      type: bool
     log_tail:
       description: The last lines of the log that look like trouble.
       returned: success

@@ -77,7 +77,9 @@ class Pool:
             "LC_ALL": "C.UTF-8",
         }
         return Played(
-            subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+            subprocess.run(
+                command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=1200, check=False
+            )
         )
 
     def podman(self, *args: str) -> str:

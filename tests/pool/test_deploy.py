@@ -58,8 +58,14 @@ def test_a_worker_lets_only_the_host_in(pool):
 @pytest.mark.parametrize(
     ("variables", "words"),
     [
-        ({"relay_draft_max": -1}, "relay_draft_max is -1, but must be a whole number, at least 0"),
+        ({"relay_draft_max": -1}, "relay_draft_max is -1, but must be a whole number from 0 to 2147483647"),
         ({"relay_draft_p_min": 1.5}, "relay_draft_p_min is 1.5, but must be a number from 0 to 1"),
+        ({"relay_draft_max": "1e3"}, "relay_draft_max is 1e3, but must be a whole number from 0 to 2147483647"),
+        (
+            {"relay_speculation_type": "mtp"},
+            "relay_speculation_type is mtp, but must be one of auto, none, draft-simple",
+        ),
+        ({"relay_draft_device": "CUDA9"}, "CUDA9"),
         ({"relay_host_port": 70000}, "relay_host_port is 70000, but must be a port from 1 to 65535"),
         ({"relay_kv_cache_type": "q3_k"}, "relay_kv_cache_type"),
         ({"relay_model": "/srv/models/none.gguf"}, "relay-demo-host has no such file: correct the path"),

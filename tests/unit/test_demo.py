@@ -119,3 +119,35 @@ def test_the_scripts_read_the_machines_of_the_inventory():
         text=True,
     ).stdout
     assert listed.splitlines() == expected
+
+
+def test_calls_of_podman_at_once_do_not_take_each_other_for_the_time_after_a_reboot(tmp_path):
+    """Or the first of them would take away what podman knows of the machines that run."""
+    scripts, fakes, run_dir = tmp_path / "demo" / "bin", tmp_path / "fakes", tmp_path / "run"
+    scripts.mkdir(parents=True)
+    fakes.mkdir()
+    common = (DEMO / "bin" / "common.sh").read_text()
+    assert "run_dir=/run/relay-pool-demo\n" in common
+    (scripts / "common.sh").write_text(common.replace("/run/relay-pool-demo", str(run_dir)))
+    (scripts / "podman").write_text((DEMO / "bin" / "podman").read_text())
+    programs = {"podman": "", "mountpoint": "", "umount": "", "id": "echo 0", "nsenter": "", "stat": "echo cgroup2fs"}
+    for name, body in programs.items():
+        (fakes / name).write_text(f"#!/bin/sh\n{body}\n")
+        (fakes / name).chmod(0o755)
+    environment = {"PATH": f"{fakes}:/usr/bin:/bin", "HOME": str(tmp_path)}
+
+    def start(count):
+        calls = [subprocess.Popen(["sh", scripts / "podman", "ps"], env=environment) for _call in range(count)]
+        assert [call.wait(60) for call in calls] == [0] * count
+
+    start(8)
+    known = run_dir / "libpod"
+    known.mkdir()
+    for _round in range(8):
+        start(8)
+        assert known.is_dir()
+    # and it still forgets after a reboot
+    (run_dir / "boot").write_text("another\n")
+    start(4)
+    assert not known.exists()
+    assert (run_dir / "networks").is_dir()

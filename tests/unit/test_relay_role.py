@@ -12,8 +12,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jinja2.nativetypes
 import pytest
+import yaml
 from ansible_collections.relay.pool.plugins.module_utils.gpu import visible
+from ansible_collections.relay.pool.plugins.plugin_utils import ranges
 
 ROOT = Path(__file__).resolve().parents[2]
 GATHER = [
@@ -89,6 +92,160 @@ def test_every_playbook_looks_at_the_form_first(name):
     before, _form, after = (ROOT / "playbooks" / f"{name}.yml").read_text().partition("tasks_from: form")
     assert before.count("relay.pool.relay") == 1
     assert "relay.pool.relay" in after
+
+
+# No whole number wherever one belongs. Ansible's filter `int` makes 0, 16, 8 or 1 of most of them.
+NOT_WHOLE = (
+    "abc",
+    "1e3",
+    "16.5",
+    16.5,
+    16.0,
+    " 8",
+    "8 ",
+    "",
+    "0x10",
+    "1_0",
+    "08",
+    "+8",
+    "nan",
+    True,
+    False,
+    "true",
+    [],
+    {},
+)
+WHOLE = {
+    "relay_draft_max": "a whole number from 0 to 2147483647",
+    "relay_draft_min": "a whole number from 0 to relay_draft_max",
+    "relay_draft_gpu_layers": "a whole number from 0 to 2147483647",
+    "relay_ctx_size": "a whole number from 256 to 2147483647",
+    "relay_parallel": "a whole number from 1 to 256",
+    "relay_ubatch_size": "a whole number from 1 to 8192",
+    "relay_host_port": "a port from 1 to 65535",
+    "relay_rpc_port": "a port from 1 to 65535",
+    "relay_threads": "a whole number from 1 to 2147483647, or null",
+    "relay_reserve_bytes": "bytes as a whole number from 0 to 1125899906842624, or null",
+    "relay_ready_timeout": "seconds as a whole number from 1 to 31536000",
+}
+CHOICES = {
+    "relay_draft_scope": "one of sharded, any",
+    "relay_draft_fallback": "one of none, ngram-mod",
+    "relay_speculation_type": "one of auto, none, draft-simple, draft-eagle3, draft-mtp, draft-dflash, draft-dspark, "
+    "ngram-simple, ngram-map-k, ngram-map-k4v, ngram-mod, ngram-cache",
+    "relay_kv_cache_type": "one of f32, f16, bf16, q8_0, q5_1, q5_0, q4_1, q4_0, iq4_nl",
+}
+SWITCHES = (
+    "relay_draft_reserve", "relay_draft_required", "relay_verify_lossless", "relay_allow_cpu", "relay_allow_partial",
+    "relay_check_bytes",
+)  # fmt: skip
+HUGE = 10**25
+DEFAULTS = {
+    "relay_draft_max": "16", "relay_draft_min": "0", "relay_draft_gpu_layers": "99", "relay_draft_p_min": "0.0",
+    "relay_draft_scope": "sharded", "relay_draft_fallback": "none", "relay_speculation_type": "auto",
+    "relay_draft_device": "auto", "relay_ctx_size": "16384", "relay_parallel": "2", "relay_kv_cache_type": "f16",
+    "relay_ubatch_size": 512, "relay_host_port": "8384", "relay_rpc_port": "50052", "relay_threads": None,
+    "relay_reserve_bytes": None, "relay_ready_timeout": 600, **dict.fromkeys(SWITCHES, "false"),
+}  # fmt: skip
+DEVICE = "auto, cpu, a device of the host such as CUDA0, or the inventory name of a worker"
+WRONG = [
+    *((name, value, words) for name, words in WHOLE.items() for value in (*NOT_WHOLE, -1, "-1", HUGE, str(HUGE))),
+    *((name, 0, WHOLE[name]) for name in ("relay_ctx_size", "relay_parallel", "relay_host_port", "relay_threads")),
+    *((name, None, words) for name, words in WHOLE.items() if "null" not in words),
+    ("relay_draft_max", 2**31, WHOLE["relay_draft_max"]),
+    ("relay_draft_min", 17, WHOLE["relay_draft_min"]),
+    ("relay_draft_min", "17", WHOLE["relay_draft_min"]),
+    ("relay_ctx_size", 255, WHOLE["relay_ctx_size"]),
+    ("relay_parallel", 257, WHOLE["relay_parallel"]),
+    ("relay_ubatch_size", 8193, WHOLE["relay_ubatch_size"]),
+    ("relay_host_port", "65536", WHOLE["relay_host_port"]),
+    *(
+        ("relay_draft_p_min", value, "a number from 0 to 1")
+        for value in ("nan", "inf", "-inf", "abc", "", " 0.5", "0,5", "1e", "0x1", "1_0", -0.1, "1.01", 2, True, None)
+    ),
+    *((name, value, words) for name, words in CHOICES.items() for value in ("", "Any", " any", "none ", None, 5, True)),
+    *((name, value, "true or false") for name in SWITCHES for value in ("maybe", "", "y", "t", " true", 2, 1.0, None)),
+    *(
+        ("relay_draft_device", value, DEVICE)
+        for value in ("", " cpu", "CUDA0,CUDA1", "a b", None, 0, True)
+    ),
+    *(("relay_model", value, "an absolute path on the host") for value in ("", "m.gguf", " /m", None, 5)),
+    ("relay_draft_model", None, "a path on the host, or empty"),
+]  # fmt: skip
+RIGHT = [
+    *((name, value) for name in ("relay_draft_max", "relay_draft_gpu_layers") for value in (0, "0", 2147483647, "16")),
+    ("relay_draft_min", "16"), ("relay_draft_min", 0), ("relay_ctx_size", 256), ("relay_ctx_size", "16384"),
+    ("relay_parallel", 256), ("relay_host_port", "1"), ("relay_rpc_port", 65535), ("relay_threads", None),
+    ("relay_threads", "8"), ("relay_reserve_bytes", None), ("relay_reserve_bytes", 0), ("relay_ready_timeout", "1"),
+    *(("relay_draft_p_min", value) for value in (0, 1, "0", "1.0", 0.75, ".5", "1e-3", "0.")),
+    *((name, value) for name, words in CHOICES.items() for value in words[len("one of ") :].split(", ")),
+    *((name, value) for name in SWITCHES for value in (True, False, "true", "False", "yes", "off", "1", "0", 0)),
+    *(("relay_draft_device", value) for value in ("auto", "cpu", "none", "CUDA0", "gpu-1.example")),
+    ("relay_draft_model", ""), ("relay_draft_model", "/m.gguf"),
+]  # fmt: skip
+
+
+def rules(**values):
+    """The rules of the role with values in the place of the variables, as Ansible would fill them in."""
+    written = yaml.safe_load((ROOT / "roles" / "relay" / "vars" / "main.yml").read_text())
+    known = {rule["name"]: "/a" for rule in written["__relay_rules"]}
+    known.update(DEFAULTS, __relay_no_source="x", __relay_login="x", relay_plan_output="/b", **values)
+    environment = jinja2.nativetypes.NativeEnvironment()
+    environment.filters["regex_replace"] = lambda value, *_patterns: value
+    environment.tests["match"] = lambda value, pattern, ignorecase=False: re.match(pattern, str(value)) is not None
+
+    def filled(rule):
+        assert rule["value"].startswith("{{ " + rule["name"] + " ")
+        found = {**rule, "value": known[rule["name"]]}
+        if "ok" in rule:
+            found["ok"] = environment.compile_expression(rule["ok"].strip("{} "))(**known)
+        if isinstance(rule.get("choices"), str):
+            found["choices"] = written[rule["choices"].strip("{} ")]
+        return found
+
+    return [filled(rule) for rule in written["__relay_rules"]]
+
+
+def test_every_variable_outside_its_range_is_named_with_it():
+    assert ranges.broken(rules()) == []
+    for name, value, words in WRONG:
+        found = [(rule.name, rule.range) for rule in ranges.broken(rules(**{name: value}))]
+        assert found == [(name, words)], (name, value)
+    for name, value in RIGHT:
+        assert ranges.broken(rules(**{name: value})) == [], (name, value)
+    assert {name for name, _value, _words in WRONG} >= {rule["name"] for rule in rules() if "ok" not in rule}
+
+
+def test_a_range_that_rests_on_a_variable_which_is_wrong_itself():
+    assert [rule.name for rule in ranges.broken(rules(relay_draft_max="abc", relay_draft_min=20))] == [
+        "relay_draft_max"
+    ]
+
+
+ENVIRONMENT = (
+    ("RELAY_DRAFT_MAX", "1e3", "relay_draft_max is 1e3, but must be a whole number from 0 to 2147483647."),
+    ("RELAY_DRAFT_MIN", "", "relay_draft_min is '', but must be a whole number from 0 to relay_draft_max."),
+    ("RELAY_DRAFT_GPU_LAYERS", "all", "relay_draft_gpu_layers is all, but must be a whole number from 0 to"),
+    ("RELAY_DRAFT_P_MIN", "nan", "relay_draft_p_min is nan, but must be a number from 0 to 1."),
+    ("RELAY_DRAFT_SCOPE", "all", "relay_draft_scope is all, but must be one of sharded, any."),
+    ("RELAY_DRAFT_DEVICE", " cpu", "relay_draft_device is ' cpu', but must be auto, cpu, a device of the host"),
+    ("RELAY_SPECULATION_TYPE", "mtp", "relay_speculation_type is mtp, but must be one of auto, none, draft-simple, "),
+    ("RELAY_DRAFT_FALLBACK", "ngram", "relay_draft_fallback is ngram, but must be one of none, ngram-mod."),
+    ("RELAY_DRAFT_REQUIRED", "maybe", "relay_draft_required is maybe, but must be true or false."),
+    ("RELAY_VERIFY_LOSSLESS", "2", "relay_verify_lossless is 2, but must be true or false."),
+)
+
+
+@pytest.mark.parametrize("playbook", ["plan.yml", "deploy.yml", "verify.yml"])
+def test_environment_variables_out_of_range_stop_the_play_at_once(play, monkeypatch, playbook):
+    for name, text, _words in ENVIRONMENT:
+        monkeypatch.setenv(name, text)
+    worked, output = play(ROOT / "playbooks" / playbook, options=())
+    assert not worked
+    assert "Nothing was touched: " in output
+    for _name, _text, words in ENVIRONMENT:
+        assert words in output
+    assert "Gather what" not in output
 
 
 def test_an_environment_that_no_unit_can_carry(play):

@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import jinja2
@@ -94,17 +95,60 @@ def test_what_a_worker_on_the_cpu_may_have_is_what_was_free_and_room_for_the_pro
 
 
 @pytest.mark.parametrize(
-    ("speeds", "retries"), [([10000, None], 200 + 2667), ([10000, 100], 200 + 26667), ([None, None], 200 + 2667)]
+    ("speeds", "draft", "retries"),
+    [
+        ([10000, None], None, 200 + 2667),
+        ([10000, 100], None, 200 + 26667),
+        ([None, None], None, 200 + 2667),
+        # a draft on the CPU or a GPU of the host stays there, one on a worker goes the same way
+        ([None, None], "none", 200 + 2667),
+        ([None, None], "CUDA0", 200 + 2667),
+        ([None, None], "RPC1", 200 + 5334),
+    ],
 )
-def test_a_model_has_the_time_that_its_weights_take_over_the_network(speeds, retries):
+def test_a_model_has_the_time_that_its_weights_take_over_the_network(speeds, draft, retries):
     """A terabyte takes more than two hours over gigabit Ethernet."""
-    tasks = yaml.safe_load((ROOT / "playbooks" / "tasks" / "apply.yml").read_text())
-    (task,) = (task for task in tasks if task.get("retries") and "relay_ready_timeout" in str(task["retries"]))
+    written = yaml.safe_load((ROOT / "roles" / "relay" / "vars" / "main.yml").read_text())
+    for name in ("apply.yml", "lossless.yml"):
+        text = (ROOT / "playbooks" / "tasks" / name).read_text()
+        assert text.count('retries: "{{ __relay_ready_retries | int }}"') == {"apply.yml": 1, "lossless.yml": 2}[name]
     parts = [("local", 5 * 10**12), ("rpc", 6 * 10**11), ("rpc", 4 * 10**11)]
     stages = [{"transport": transport, "memory": {"weights_bytes": size}} for transport, size in parts]
-    plan = {"stages": stages, "workers": [{"link": {"speed_mbps": speed}} for speed in speeds]}
+    memory = {"weights_bytes": 10**12} if draft else None
+    plan = {
+        "stages": stages,
+        "workers": [{"link": {"speed_mbps": speed}} for speed in speeds],
+        "draft": {"enabled": bool(draft), "device": draft, "memory": memory},
+    }
     known = {"relay_plan": plan, "relay_ready_timeout": 600}
     environment = jinja2.Environment()
-    for name in ("__transfer_bytes", "__slowest_mbps", "__transfer_seconds"):
-        known[name] = environment.compile_expression(task["vars"][name].strip("{} "))(**known)
-    assert environment.compile_expression(task["retries"].strip("{} "))(**known) == retries
+    environment.tests["match"] = lambda value, pattern: re.match(pattern, value) is not None
+    for name in ("transfer_bytes", "slowest_mbps", "transfer_seconds", "ready_retries"):
+        name = f"__relay_{name}"
+        known[name] = environment.compile_expression(written[name].strip("{} "))(**known)
+    assert known["__relay_ready_retries"] == retries
+
+
+@pytest.mark.parametrize(
+    ("enabled", "path", "device", "models", "gpu"),
+    [
+        (False, "/d.gguf", None, ["/m.gguf"], False),
+        (True, "/d.gguf", "none", ["/m.gguf", "/d.gguf"], False),
+        (True, "/d.gguf", "CUDA1", ["/m.gguf", "/d.gguf"], True),
+        (True, "/d.gguf", "RPC0", ["/m.gguf", "/d.gguf"], False),
+        (True, None, None, ["/m.gguf"], False),
+    ],
+)
+def test_what_the_server_needs_for_a_draft(enabled, path, device, models, gpu):
+    """Of a model on the CPU: the file to read, and GPUs for a draft on one of them."""
+    tasks = yaml.safe_load((ROOT / "playbooks" / "tasks" / "apply.yml").read_text())
+    plan = {
+        "model": {"path": "/m.gguf"},
+        "stages": [{"transport": "local", "device": "CPU"}],
+        "draft": {"enabled": enabled, "path": path, "device": device},
+    }
+    environment = jinja2.Environment()
+    environment.tests["match"] = lambda value, pattern: re.match(pattern, value) is not None
+    for name, wanted in (("llama_host_models", models), ("llama_host_uses_gpu", gpu)):
+        (expression,) = {task["vars"][name] for task in tasks if name in task.get("vars", {})}
+        assert environment.compile_expression(expression.strip("{} "))(relay_plan=plan) == wanted
