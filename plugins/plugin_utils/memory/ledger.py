@@ -95,21 +95,6 @@ class Ledger:
 
     @property
     def mtp_device(self) -> int:
-        """Bytes of the context of its own MTP layers on the device of the last layer."""
-        return 0
-
-    @property
-    def mtp_host(self) -> int:
-        """Bytes of that context in the server's RAM."""
-        return 0
-
-    @property
-    def n_layer(self) -> int:
-        """Repeating layers, NextN layers included."""
-        return self.shape.n_layer
-
-    @property
-    def mtp_device(self) -> int:
         """Bytes of the context of its own NextN layers on the device that has the last layer; 0 when none drafts."""
         return self.mtp.kv + self.mtp.compute if self.mtp else 0
 
