@@ -94,6 +94,11 @@ class Ledger:
     drafting: heads.Drafting | None = None
 
     @property
+    def n_layer(self) -> int:
+        """Repeating layers, NextN layers included."""
+        return self.shape.n_layer
+
+    @property
     def mtp_device(self) -> int:
         """Bytes of the context of its own NextN layers on the device that has the last layer; 0 when none drafts."""
         return self.mtp.kv + self.mtp.compute if self.mtp else 0
