@@ -133,4 +133,4 @@ def test_the_picture_is_written_beside_the_plan_once(models, plan, tmp_path):
     assert "<html" not in said
     status, said, _planned = plan(**options, relay_plan_html=str(tmp_path / "plan.json"))
     assert status != 0
-    assert "plan.json, but must be another file than relay_plan_output, or empty" in " ".join(said.split())
+    assert "but must be another file than relay_plan_output, or empty" in " ".join(said.split())
