@@ -18,6 +18,9 @@ SCENARIOS ?= default pool
 # Arguments for pytest, for example PYTEST_ARGS="-k gguf -x"
 PYTEST_ARGS ?=
 PYTEST := $(GATES_ENV) $(PYTHON) -m pytest -q
+# Two processes: one waits for the machines of the pool while the other computes. PYTEST_PROCESSES=0 has one.
+PYTEST_PROCESSES ?= 2
+SIDE_BY_SIDE := -n $(PYTEST_PROCESSES) --dist loadgroup
 COVERAGE := --cov=plugins --cov-branch --cov-report=term:skip-covered
 # What cannot run is a failure here, not a skipped test; RELAY_REQUIRE_BINARIES=0 says otherwise.
 RELAY_REQUIRE_BINARIES ?= 1
@@ -64,7 +67,7 @@ molecule: setup
 
 unit: setup
 	@echo "== unit: pytest with branch coverage"
-	@$(PYTEST) tests/unit $(COVERAGE) $(PYTEST_ARGS)
+	@$(PYTEST) tests/unit $(SIDE_BY_SIDE) $(COVERAGE) $(PYTEST_ARGS)
 
 # About six minutes where it was never built, and nothing after.
 older: setup
@@ -73,7 +76,7 @@ older: setup
 
 integration: setup older
 	@echo "== integration: pytest with llama.cpp's programs on the loopback"
-	@RELAY_REQUIRE_BINARIES=$(RELAY_REQUIRE_BINARIES) $(PYTEST) tests/integration $(PYTEST_ARGS)
+	@RELAY_REQUIRE_BINARIES=$(RELAY_REQUIRE_BINARIES) $(PYTEST) tests/integration $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 
 pool: setup
 	@echo "== pool: pytest with the embedded pool (needs root)"
@@ -81,7 +84,8 @@ pool: setup
 
 tests: setup older
 	@echo "== unit, integration and pool: pytest with branch coverage"
-	@RELAY_REQUIRE_BINARIES=$(RELAY_REQUIRE_BINARIES) $(PYTEST) tests/unit tests/integration tests/pool $(COVERAGE) $(PYTEST_ARGS)
+	@RELAY_REQUIRE_BINARIES=$(RELAY_REQUIRE_BINARIES) $(PYTEST) tests/pool tests/integration tests/unit $(SIDE_BY_SIDE) \
+		$(COVERAGE) $(PYTEST_ARGS)
 
 # Arguments for the check, for example MEMORY_ARGS="--only gemma3 --quick"
 MEMORY_ARGS ?= --write

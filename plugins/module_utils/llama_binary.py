@@ -55,6 +55,8 @@ BACKEND_MARKS = (
     ("Metal", b"ggml_metal_init"),
     ("SYCL", b"ggml_sycl_init"),
 )
+# In every llama.cpp, and in no script that only starts one.
+LLAMA = b"llama_model_loader"
 # The function that makes devices of a worker. Until October 2025 there was one per worker, named by its address.
 RPC_DEVICES = (("numbered", b"ggml_backend_rpc_add_server"), ("by_endpoint", b"ggml_backend_rpc_add_device"))
 # A worker is told to compute its last graph again, rather than sent one (since November 2025).
@@ -187,6 +189,8 @@ def linked_backends(path: str) -> list[str]:
     """Backends of a build that has everything in one file, by texts in it."""
     try:
         with open(path, "rb") as handle, mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            if data.find(LLAMA) < 0:
+                return []
             return sorted({"CPU"} | {name for name, mark in BACKEND_MARKS if data.find(mark) >= 0})
     except (OSError, ValueError):
         return []
@@ -213,9 +217,8 @@ def texts(bin_dir: str, server: str, wanted: tuple[bytes, ...]) -> set[bytes] | 
 
 def facts_in_texts(bin_dir: str, server: str) -> dict[str, Any]:
     """What no help tells: the names of workers' devices, whether a worker computes a graph again, output rows."""
-    found = texts(bin_dir, server, (RPC_GRAPHS, OUTPUT_ROWS, *(mark for _name, mark in RPC_DEVICES)))
-    known = found is not None
-    found = found or set()
+    found = texts(bin_dir, server, (LLAMA, RPC_GRAPHS, OUTPUT_ROWS, *(mark for _name, mark in RPC_DEVICES))) or set()
+    known = LLAMA in found
     return {
         "rpc_devices": next((name for name, mark in RPC_DEVICES if mark in found), None),
         "rpc_reuses_graphs": RPC_GRAPHS in found if known else None,

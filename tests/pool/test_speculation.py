@@ -19,10 +19,8 @@ HOST, WORKER1, WORKER2 = "relay-demo-host", "relay-demo-worker1", "relay-demo-wo
 BIN = "/opt/relay-pool/llama.cpp/current/bin"
 DROP_IN = "/run/systemd/system/relay-llama.service.d/relay-instead.conf"
 MODELS = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "relay-pool" / "demo" / "models"
-# What a build that is not told the type does: it loads the draft, drops it, and is healthy. The comment is what tells
-# that a program can do RPC.
+# What a build that is not told the type does: it loads the draft, drops it, and is healthy.
 FORGETFUL = f"""#!/bin/bash
-# RPC server version mismatch
 args=()
 while [ $# -gt 0 ]; do
     if [ "$1" = --spec-type ]; then shift; else args+=("$1"); fi

@@ -88,7 +88,7 @@ case $1 in
   --version) echo 'version: 0.6.0-dev (build 11434, commit abc)' >&2 ;;
   --help) cat '{Path(__file__).parent / "fixtures" / "llama_server_help.txt"}' ;;
 esac
-# RPC server version mismatch
+# llama_model_loader, RPC server version mismatch
 """
 
 
@@ -160,10 +160,12 @@ def test_values_of_one_option(text, told):
 @pytest.mark.parametrize(
     ("content", "devices", "graphs", "rows"),
     [
-        (b"\0ggml_backend_rpc_add_server\0graph_recompute\0n_outputs_max = %u", "numbered", True, True),
-        (b"\0ggml_backend_rpc_add_server\0graph_recompute\0", "numbered", True, False),
-        (b"\0ggml_backend_rpc_add_device\0", "by_endpoint", False, False),
-        (b"\0", None, False, False),
+        (b"llama_model_loader\0ggml_backend_rpc_add_server\0graph_recompute\0n_outputs_max = %u", "numbered", True, True),
+        (b"llama_model_loader\0ggml_backend_rpc_add_server\0graph_recompute\0", "numbered", True, False),
+        (b"llama_model_loader\0ggml_backend_rpc_add_device\0", "by_endpoint", False, False),
+        (b"llama_model_loader", None, False, False),
+        # a script that starts it
+        (b"#!/bin/sh", None, None, None),
         # it cannot be mapped
         (b"", None, None, None),
     ],
@@ -177,7 +179,7 @@ def test_what_no_help_tells(tmp_path, content, devices, graphs, rows):
 def test_it_may_be_in_a_library(tmp_path):
     server = Path(build(tmp_path / "bin", "llama-server")) / "llama-server"
     build(tmp_path / "bin", "libggml-cuda.so", script="graph_recompute is said by another library only")
-    build(tmp_path / "lib", "libllama-common.so.0", script="ggml_backend_rpc_add_server")
+    build(tmp_path / "lib", "libllama-common.so.0", script="llama_model_loader ggml_backend_rpc_add_server")
     found = llama_binary.facts_in_texts(str(tmp_path / "bin"), str(server))
     assert (found["rpc_devices"], found["rpc_reuses_graphs"]) == ("numbered", False)
     build(tmp_path / "lib", "libggml-rpc.so", "libllama.so", script="graph_recompute n_outputs_max")
