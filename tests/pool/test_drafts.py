@@ -11,7 +11,7 @@ pytestmark = pytest.mark.pool
 
 HOST, WORKER2 = "relay-demo-host", "relay-demo-worker2"
 PROMPTS = ("The sea is", "def fibonacci(n):\n", "1, 2, 3, 4, 5,")
-# Where relay_draft_device puts the draft on these machines, which have no GPU: machine, and device as the server calls it.
+# Where relay_draft_device puts the draft on these machines without a GPU: the machine, and its device for the server.
 PLACES = {"auto": (HOST, "none"), "cpu": (HOST, "none"), WORKER2: (WORKER2, "RPC1")}
 
 

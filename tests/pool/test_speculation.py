@@ -156,6 +156,8 @@ def forgetful(pool):
     pool.settled = False
     yield
     pool.on(HOST, "mv", f"{BIN}/llama-server.real", f"{BIN}/llama-server")
+    # What goes on running is the one that forgets.
+    pool.on(HOST, "systemctl", "stop", "relay-llama")
     # A draft that was dropped stays so, until the plan is made anew.
     pool.on(HOST, "rm", "-f", "/etc/relay-pool/plan.json")
 

@@ -160,7 +160,12 @@ def test_values_of_one_option(text, told):
 @pytest.mark.parametrize(
     ("content", "devices", "graphs", "rows"),
     [
-        (b"llama_model_loader\0ggml_backend_rpc_add_server\0graph_recompute\0n_outputs_max = %u", "numbered", True, True),
+        (
+            b"llama_model_loader\0ggml_backend_rpc_add_server\0graph_recompute\0n_outputs_max = %u",
+            "numbered",
+            True,
+            True,
+        ),
         (b"llama_model_loader\0ggml_backend_rpc_add_server\0graph_recompute\0", "numbered", True, False),
         (b"llama_model_loader\0ggml_backend_rpc_add_device\0", "by_endpoint", False, False),
         (b"llama_model_loader", None, False, False),
