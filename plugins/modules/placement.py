@@ -45,6 +45,12 @@ options:
   draft_path:
     description: Path of the draft as configured. Without O(draft) it counts as a file that was not found.
     type: str
+  draft_error:
+    description:
+      - Why the file at O(draft_path) could not be read although it is there. The draft is then C(unsized) and the message
+        has the cause.
+    type: str
+    default: ""
   comparison:
     description:
       - What M(relay.pool.gguf_info) found on comparing the vocabularies of both files.
