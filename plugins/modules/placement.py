@@ -47,8 +47,8 @@ options:
     type: str
   draft_error:
     description:
-      - Why the file at O(draft_path) could not be read although it is there. The draft is then C(unsized) and the message
-        has the cause.
+      - Why the file at O(draft_path) could not be read although it is there. The draft is then C(unsized) and the
+        message has the cause.
     type: str
     default: ""
   comparison:

@@ -103,8 +103,6 @@ def _configured(request: Request) -> bool:
 def _not_configured(request: Request) -> str:
     if request.speculation_type == "none":
         return "relay_speculation_type is none"
-    if heads.mtp_layers(request.model, architectures.speak_of(request.llama)) is None:
-        return "no draft model is configured; relay_speculation_type draft-mtp would draft with the model's own layers"
     return "no draft model is configured"
 
 

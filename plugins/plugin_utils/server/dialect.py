@@ -56,6 +56,7 @@ TYPES = {
     "draft-dspark": ("draft-dspark",),
     **{name: (name,) for name in (*NGRAM_LENGTHS, "ngram-cache")},
 }
+TODAYS_NAMES = {name: today for today, names in TYPES.items() for name in names}
 # Before any --spec-type named a draft, a draft model ran by being named itself.
 BY_MODEL_ALONE = "draft-simple"
 # What a build has that is younger than llama.cpp's pull request 23273 (18 May 2026), which ended the crash of a draft

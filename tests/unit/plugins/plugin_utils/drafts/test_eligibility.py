@@ -114,7 +114,7 @@ def test_ngrams_are_asked_for(judge, kind, n_max):
     ("target", "draft", "options", "reason", "text"),
     [
         ("llama", None, {}, "not_configured", "no draft model is configured"),
-        ("glm4moe", None, {}, "not_configured", "relay_speculation_type draft-mtp would draft with the model's own"),
+        ("glm4moe", None, {}, "not_configured", "no draft model is configured"),
         ("glm4moe", None, {"speculation_type": "none"}, "not_configured", "relay_speculation_type is none"),
         ("llama", "draft", {"speculation_type": "none"}, "not_configured", "relay_speculation_type is none"),
         ("llama", "draft", {"draft_max": 0}, "not_configured", "relay_draft_max is 0"),
