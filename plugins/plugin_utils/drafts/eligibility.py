@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts import architectures, heads
+from ansible_collections.relay.pool.plugins.plugin_utils.drafts.proposals import speculation_of
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts.recurrent import refusal, state_saved
-from ansible_collections.relay.pool.plugins.plugin_utils.drafts.speculation import speculation_of
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts.types import (
     IN_BLOCKS,
     MTP,
