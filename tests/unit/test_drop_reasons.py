@@ -76,7 +76,6 @@ NO_ROOM = {"draft": "large", "ram": 100}
 NO_ROOM_WORDS = ("the draft needs 5", "on m1 CPU", "offers 100 MiB", ": take a smaller draft")
 CASES = {
     "not_configured": Case("not_configured", ("no draft model is configured",), draft=None),
-    "drafts_of_no_token": Case("not_configured", ("relay_draft_max is 0",), options={"draft_max": 0}),
     "not_found": Case(
         "not_found", ("/models/gone.gguf is no file on the host", "set relay_draft_model to"), draft="gone"
     ),
@@ -99,12 +98,6 @@ CASES = {
     ),
     "unsized": Case("unsized", ("incomplete.gguf has no llama.embedding_length", "use a complete"), draft="incomplete"),
     "no_room": Case("no_room", NO_ROOM_WORDS, **NO_ROOM),
-    "no_room_where_it_is_to_be": Case(
-        "no_room",
-        ("on m1 CPU", "set relay_draft_device to auto"),
-        **NO_ROOM,
-        options={"draft_device": "cpu"},
-    ),
     "tokenizer_mismatch": Case(
         "tokenizer_mismatch",
         ("the target has 300 tokens and the draft 500", "use a draft of the same family"),
@@ -139,7 +132,6 @@ CASES = {
     ),
     # Not dropped, or not without anything in its place.
     "enabled": Case("enabled", ("/models/draft.gguf runs on m1 CUDA0",), options={"draft_min": 2, "draft_p_min": 0.5}),
-    "measured_faster": Case("enabled", options={"measured": {**FASTER, "with_draft_tokens_per_second": 21.0}}),
     "enabled_on_an_older_build": Case("enabled", options={"llama": facts_of(MARCH, backends=BACKENDS)}),
     "fallback": Case(
         "no_room",
@@ -151,8 +143,6 @@ CASES = {
 SPECULATES = {
     "enabled": "--spec-draft-model /models/draft.gguf --spec-draft-n-max 16 --spec-draft-n-min 2 --spec-draft-ngl 99 "
     "--spec-draft-p-min 0.5 --spec-draft-device CUDA0 --spec-type draft-simple",
-    "measured_faster": "--spec-draft-model /models/draft.gguf --spec-draft-n-max 16 --spec-draft-ngl 99 "
-    "--spec-draft-device CUDA0 --spec-type draft-simple",
     # Its own smallest probability is not 0, and a draft runs by being named.
     "enabled_on_an_older_build": "--model-draft /models/draft.gguf --draft-max 16 --n-gpu-layers-draft 99 "
     "--draft-p-min 0.0 --device-draft CUDA0",
