@@ -35,7 +35,7 @@ PARTS: dict[str, dict[str, Any]] = {
         "rpc_devices": TEXT,
         "rpc_reuses_graphs": FLAG,
         "bounds_output_rows": FLAG,
-        "values": {
+        "flag_values": {
             flag: {"words": [TEXT], "default": TEXT}
             for flag in ("--flash-attn", "--n-gpu-layers", "--log-verbosity", "--draft-p-min")
         },

@@ -23,9 +23,9 @@ import yaml
 from ansible_collections.relay.pool.plugins.module_utils.gguf_info import describe
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts.eligibility import REASONS
 
+from tests.builds import BUILDS, MARCH, MAY, TODAY, facts_of
 from tests.tiny import heads
 from tests.tiny.pairs import Tiny, extended, write_tiny
-from tests.unit.builds import BUILDS, MARCH, MAY, TODAY, facts_of
 from tests.unit.plugins.plugin_utils.conftest import World
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -208,7 +208,7 @@ def dialect(llama: Mapping[str, Any] | None) -> Dialect:
         return tuple(flag for flag in wanted if flag not in flags and flag not in spelling)
 
     def words(flag: str) -> list[str] | None:
-        told = (llama.get("values") or {}).get(flag)
+        told = (llama.get("flag_values") or {}).get(flag)
         return None if told is None else list(told.get("words") or ())
 
     backends = tuple(llama.get("backends") or ())
@@ -267,7 +267,7 @@ def _rpc_draft_crash(name: str, llama: Mapping[str, Any]) -> str | None:
 
 
 def _default(llama: Mapping[str, Any], flag: str) -> float:
-    text = ((llama.get("values") or {}).get(flag) or {}).get("default")
+    text = ((llama.get("flag_values") or {}).get(flag) or {}).get("default")
     try:
         return float(text) if text is not None else 0.0
     except ValueError:

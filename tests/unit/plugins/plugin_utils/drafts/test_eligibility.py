@@ -21,8 +21,8 @@ WAYS_OUT = re.compile(r": .*\b(set|use|take|install|lower|get|convert|leave|name
 class Lacking(Dialect):
     """A build that does not know some types."""
 
-    def lacks(self, kind):
-        return ("--spec-type " + kind,)
+    def lacks(self, type):
+        return ("--spec-type " + type,)
 
 
 @pytest.fixture

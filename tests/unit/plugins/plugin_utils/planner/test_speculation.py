@@ -636,7 +636,7 @@ def test_the_advice_on_a_remote_draft_has_its_numbers(ask, world, small, device,
 
 def test_layers_that_could_draft_are_pointed_out(ask, world):
     model = world.gguf(arch="glm4moe", nextn_predict_layers=1)
-    hint = "relay_speculation_type draft-mtp drafts with them"
+    hint = "relay_speculation_type draft-mtp drafts without a second model"
     assert any(hint in line for line in make_plan(ask([700], [700], model=model))["advice"])
     assert not any(hint in line for line in make_plan(ask([1500], model=model))["advice"])
     assert not any(hint in line for line in make_plan(ask([700], [700]))["advice"])
