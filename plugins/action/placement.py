@@ -30,6 +30,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "model": {"type": "dict", "required": True},
     "draft": {"type": "dict"},
     "draft_path": {"type": "str"},
+    "draft_error": {"type": "str", "default": ""},
     "comparison": {"type": "dict"},
     "llama": {"type": "dict"},
     "host": {"type": "str", "required": True},

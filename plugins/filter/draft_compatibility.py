@@ -13,7 +13,8 @@ author:
   - relay.pool contributors (@relay-pool)
 description:
   - Applies llama.cpp's vocabulary rule for drafting with a separate model.
-  - A mismatch does not stop C(llama-server), it only drops the draft, so this is asked beforehand.
+  - A mismatch does not stop C(llama-server) at its start. It drops the draft, or aborts at the first token that only
+    one of the two knows, so this is asked beforehand.
 positional: draft, comparison
 options:
   _input:
@@ -46,7 +47,7 @@ _value:
   type: dict
   contains:
     compatible:
-      description: Whether llama.cpp would use the draft.
+      description: Whether llama.cpp drafts with it and lives.
       type: bool
     reason:
       description: What differs, or V(unknown) when the vocabularies could not be compared.

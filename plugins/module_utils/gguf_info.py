@@ -208,9 +208,14 @@ def gguf_facts(path: str, opener=open_local) -> dict:
     }
 
 
-def describe(path: str, compare_with=None, opener=open_local) -> dict:
-    """The fact ``gguf`` of ``path``; with ``compare_with``, whether that model can be its draft."""
+def describe(path: str, compare_with=None, opener=open_local, side="target") -> dict:
+    """The fact ``gguf`` of ``path``; with ``compare_with``, whether one of the two can be the draft of the other.
+
+    ``side`` says which of the two ``path`` is, ``target`` or ``draft``.
+    """
     facts = gguf_facts(path, opener)
     if compare_with:
-        facts["comparison"] = compare_files(facts, gguf_facts(compare_with, opener), opener)
+        other = gguf_facts(compare_with, opener)
+        target, draft = (facts, other) if side == "target" else (other, facts)
+        facts["comparison"] = compare_files(target, draft, opener)
     return facts

@@ -277,7 +277,7 @@ def describe(
         "backends": library_backends(bin_dir) or linked_backends(server),
         "flags": supported_flags(options),
         "spec_types": spec_types(options),
-        "values": differing_values(options),
+        "flag_values": differing_values(options),
         "environment": environment_names(options),
         **facts_in_texts(bin_dir, server),
         "server": server,

@@ -35,9 +35,17 @@ options:
     type: str
   compare_with:
     description:
-      - A second GGUF file, path or URL, the draft model that is meant to propose tokens for O(path) or O(url).
-      - When given, RV(gguf.comparison) says whether its vocabulary fits.
+      - A second GGUF file, path or URL, the draft model that is meant to propose tokens for O(path) or O(url), or the
+        target of that with O(side=draft).
+      - When given, RV(gguf.comparison) says whether the vocabularies fit.
     type: str
+  side:
+    description:
+      - Which of the two the file at O(path) or O(url) is. It decides nothing but who is called what in
+        RV(gguf.comparison).
+    type: str
+    choices: [target, draft]
+    default: target
   headers:
     description:
       - Headers for the requests, for example C(Authorization).
@@ -257,7 +265,7 @@ gguf:
           description: Number from which on all tokens are padding, null when the last one is a real token.
           type: int
     comparison:
-      description: Whether O(compare_with) can be the draft of O(path), null without O(compare_with).
+      description: Whether the one file can be the draft of the other, null without O(compare_with).
       type: dict
       contains:
         compatible:
@@ -315,7 +323,7 @@ def warnings_about(gguf: dict) -> list:
 
 def read(params: dict) -> dict:
     """The fact that the options ask for. Raises GgufError."""
-    path, url, compare_with = params["path"], params["url"], params["compare_with"]
+    path, url, compare_with, side = (params[name] for name in ("path", "url", "compare_with", "side"))
     if url is not None and not WEB_ADDRESS.match(url):
         raise GgufError(
             f"url is {shown(loginless(url))}: it must begin with http:// or https://, a file of the machine is a path."
@@ -332,9 +340,9 @@ def read(params: dict) -> dict:
         compare_with = local_path(compare_with)
     pages = [place for place in (url, compare_with) if place and WEB_ADDRESS.match(place)]
     if not pages:
-        return describe(path, compare_with)
+        return describe(path, compare_with, side=side)
     session = Session(web_opener(params["validate_certs"]), params["timeout"], params["headers"], home=pages[0])
-    return describe(url or path, compare_with, make_opener(session))
+    return describe(url or path, compare_with, make_opener(session), side)
 
 
 def without_secrets(module) -> dict:
@@ -359,6 +367,7 @@ def main() -> None:
             "path": {"type": "path"},
             "url": {"type": "str"},
             "compare_with": {"type": "str"},
+            "side": {"type": "str", "default": "target", "choices": ["target", "draft"]},
             "headers": {"type": "dict", "no_log": True},
             "timeout": {"type": "float", "default": 120},
             "validate_certs": {"type": "bool", "default": True},

@@ -91,7 +91,7 @@ llama:
       returned: success
       type: list
       elements: str
-    values:
+    flag_values:
       description:
         - What the help says of options whose values or default differ between builds, by flag.
         - C(words) are the words that it takes, those of C(--log-verbosity) its levels from 0.

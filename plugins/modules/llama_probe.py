@@ -119,7 +119,7 @@ probe:
       returned: success
       type: float
     draft_n:
-      description: Tokens that the draft proposed during the completion, V(0) when none, null without a completion.
+      description: Tokens that speculation proposed during the completion, V(0) when none, null without a completion.
       returned: success
       type: int
     draft_n_accepted:

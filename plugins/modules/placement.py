@@ -43,8 +43,14 @@ options:
     description: The draft, as M(relay.pool.gguf_info) returns it. Not given if there is none or its file is missing.
     type: dict
   draft_path:
-    description: Path of the draft as configured. Without O(draft) it counts as a file that was not found.
+    description: Path of the draft as configured. Without O(draft) and O(draft_error) it is a file that was not found.
     type: str
+  draft_error:
+    description:
+      - Why the file at O(draft_path) could not be read although it is there. The draft is then C(unsized) and the
+        message has the cause.
+    type: str
+    default: ""
   comparison:
     description:
       - What M(relay.pool.gguf_info) found on comparing the vocabularies of both files.
@@ -136,12 +142,12 @@ options:
     type: float
     default: 0.0
   draft_scope:
-    description: With V(sharded) a replica never gets a draft, with V(any) it may.
+    description: With V(sharded) a replica never speculates, by a draft or by n-grams, with V(any) it may.
     type: str
     default: sharded
     choices: [sharded, any]
   draft_reserve:
-    description: Whether layers move away from the host to make room for the draft, or it takes what is left.
+    description: Whether layers move away from the device of the draft to make room for it, or it takes what is left.
     type: bool
     default: true
   draft_device:
@@ -353,7 +359,7 @@ plan:
             - C(free_bytes) is what the pool may use, C(left_bytes) what remains of it. Both are null if it is unknown.
           type: dict
     rpc_backends:
-      description: Endpoints of the workers that hold layers.
+      description: Endpoints of the workers that hold layers or the draft.
       returned: success
       type: list
       elements: str

@@ -35,7 +35,7 @@ PARTS: dict[str, dict[str, Any]] = {
         "rpc_devices": TEXT,
         "rpc_reuses_graphs": FLAG,
         "bounds_output_rows": FLAG,
-        "values": {
+        "flag_values": {
             flag: {"words": [TEXT], "default": TEXT}
             for flag in ("--flash-attn", "--n-gpu-layers", "--log-verbosity", "--draft-p-min")
         },
@@ -46,6 +46,7 @@ PARTS: dict[str, dict[str, Any]] = {
 TEXTS = (
     "host",
     "draft_path",
+    "draft_error",
     "alias",
     "server_host",
     "draft_device",
@@ -65,6 +66,7 @@ class Request:
     workers: tuple[str, ...] = ()
     draft: Mapping[str, Any] | None = None
     draft_path: str | None = None
+    draft_error: str = ""
     comparison: Mapping[str, Any] | None = None
     llama: Mapping[str, Any] | None = None
     ctx_size: int = 16384

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+from ansible_collections.relay.pool.plugins.plugin_utils.drafts import architectures, heads
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts.charge import FALLS_BACK
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts.eligibility import MIN_SPEEDUP, Verdict, compatibility
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts.rounds import ASSUMED_ACCEPTANCE, Rounds, draft_rounds
-from ansible_collections.relay.pool.plugins.plugin_utils.drafts.types import Speculation
+from ansible_collections.relay.pool.plugins.plugin_utils.drafts.types import MTP, Speculation
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.hops import hop_seconds
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import Layout
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.speed import (
@@ -37,11 +38,17 @@ WITHOUT = frozenset(("not_configured", "not_found"))
 
 
 def draft_warnings(request: Request) -> list[str]:
-    """Of a draft that runs: the vocabularies were taken on trust, or it is no smaller than what it drafts for."""
+    """Of a draft that runs: the vocabularies were taken on trust, texts end differently, or it is no smaller."""
     found = []
     draft = request.draft or {}
     if draft and compatibility(request.model, draft, request.comparison)["reason"] == "unknown":
         found.append("the vocabularies of target and draft could not be compared: verify that the draft is live")
+    ends = [(gguf.get("tokenizer") or {}).get("eos_token_id") for gguf in (request.model, draft)]
+    if None not in ends and ends[0] != ends[1]:
+        found.append(
+            f"eos_token_id is {ends[0]} in the target and {ends[1]} in the draft: what is proposed at the end of a "
+            "text is thrown away"
+        )
     mine, other = request.model.get("size_bytes"), draft.get("size_bytes")
     if mine and other and other >= mine:
         found.append(
@@ -76,14 +83,14 @@ def draft_advice(
 
 def _own_layers(request: Request, dialect: Dialect) -> list[str]:
     """That the target has layers which draft, and needs no second model."""
-    metadata = request.model.get("metadata") or {}
-    layers = metadata.get(f"{request.model.get('architecture')}.nextn_predict_layers")
-    if not isinstance(layers, int) or layers < 1 or dialect.lacks("draft-mtp"):
+    if request.speculation_type != "auto" or not request.draft_max or dialect.lacks(MTP):
         return []
-    count = f"{layers} layer{'s' if layers > 1 else ''}"
+    if heads.mtp_layers(request.model, architectures.speak_of(request.llama)):
+        return []
+    layers = heads.n_nextn(request.model)
+    what = "a layer that predicts" if layers == 1 else f"{layers} layers that predict"
     return [
-        f"the target has {count} that predict further tokens (MTP): relay_speculation_type draft-mtp drafts with "
-        "them, without a second model"
+        f"the target has {what} further tokens (MTP): relay_speculation_type draft-mtp drafts without a second model"
     ]
 
 

@@ -10,16 +10,13 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
+from ansible_collections.relay.pool.plugins.plugin_utils.memory.shape import MTP_GRAPHS
+
 BUILD = 11434
-# Those that have a graph for LLM_GRAPH_TYPE_DECODER_MTP, and assert that there is one NextN layer.
-MTP_OF_ONE = frozenset(
-    (
-        "bailingmoe3", "cohere2moe", "deepseek2", "deepseek32", "deepseek4", "glm-dsa", "glm4moe", "nemotron_h_moe",
-        "qwen35", "qwen35moe", "qwen3next", "qwen4exp",
-    )
-)  # fmt: skip
-# With one or several, each of which proposes one token.
+# They draft with one NextN layer or several, each of which proposes one token.
 MTP_OF_SEVERAL = frozenset(("hy_v3", "mimo2", "step35"))
+# The graphs of the others assert that there is one.
+MTP_OF_ONE = MTP_GRAPHS - MTP_OF_SEVERAL
 # Their MTP graph asserts multi-head latent attention.
 MTP_BY_LATENT = frozenset(("deepseek2", "deepseek32", "glm-dsa"))
 # What they call a NextN layer is a router.

@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts import architectures, heads
+from ansible_collections.relay.pool.plugins.plugin_utils.drafts.proposals import speculation_of
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts.recurrent import refusal, state_saved
-from ansible_collections.relay.pool.plugins.plugin_utils.drafts.speculation import speculation_of
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts.types import (
     IN_BLOCKS,
     MTP,
@@ -72,6 +72,8 @@ def eligible(request: Request, dialect: Dialect) -> tuple[Verdict, Speculation |
         return _ngram(request, dialect, asked)
     if not _configured(request):
         return Verdict("not_configured", _not_configured(request)), None
+    if request.draft is None and request.draft_path and request.draft_error:
+        return Verdict("unsized", _unreadable(request)), None
     if request.draft is None and (request.draft_path or asked != MTP):
         return Verdict("not_found", _not_found(request)), None
     if not request.draft_max:
@@ -101,8 +103,6 @@ def _configured(request: Request) -> bool:
 def _not_configured(request: Request) -> str:
     if request.speculation_type == "none":
         return "relay_speculation_type is none"
-    if heads.mtp_layers(request.model, architectures.speak_of(request.llama)) is None:
-        return "no draft model is configured; relay_speculation_type draft-mtp would draft with the model's own layers"
     return "no draft model is configured"
 
 
@@ -113,6 +113,12 @@ def _not_found(request: Request) -> str:
             "is empty: set it, or set the type to auto"
         )
     return f"the draft model {request.draft_path} is no file on the host: set relay_draft_model to a GGUF or to nothing"
+
+
+def _unreadable(request: Request) -> str:
+    error = request.draft_error.strip().rstrip(".")
+    named = error if request.draft_path and request.draft_path in error else f"{request.draft_path}: {error}"
+    return f"the draft model cannot be read, {named}: set relay_draft_model to a whole GGUF or to nothing"
 
 
 def _ngram(request: Request, dialect: Dialect, asked: str) -> tuple[Verdict, Speculation | None]:

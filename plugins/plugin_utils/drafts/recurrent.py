@@ -32,6 +32,6 @@ def refusal(request: Request, kind: str) -> str:
         instead = "do without a draft"
     return (
         f"{request.model.get('architecture')} keeps a recurrent state, and to take rejected tokens back llama-server "
-        f"would save {state_saved(request)} in every round: {instead}, or set relay_speculation_type to {kind} to have "
-        "it so"
+        f"would save {state_saved(request)} in every round: {instead}, or set relay_speculation_type to {kind} to "
+        "draft all the same"
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Mapping
 
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
+from ansible_collections.relay.pool.plugins.plugin_utils.server.dialect import TODAYS_NAMES
 
 SIMPLE, EAGLE3, MTP = "draft-simple", "draft-eagle3", "draft-mtp"
 DFLASH, DSPARK = "draft-dflash", "draft-dspark"
@@ -24,8 +25,6 @@ FALLBACKS = ("none", "ngram-mod")
 USUAL_BLOCK_SIZE = 16
 # Works on the target's cache, all its layers in one round, so that their count limits nothing.
 ASSISTANT = "gemma4-assistant"
-# What older builds and their guides call them.
-FORMER = {"draft": SIMPLE, "eagle3": EAGLE3, "mtp": MTP, "dflash": DFLASH, "dspark": DSPARK}
 OWN_TYPES = {"eagle3": EAGLE3, ASSISTANT: MTP}
 
 
@@ -59,7 +58,8 @@ def asked_type(word: str) -> str:
     """The configured type; raises PoolError for a word that is none, as llama-server would end at it."""
     if word in WORDS:
         return word
-    today = FORMER.get(word, word.replace("_", "-"))
+    guesses = (TODAYS_NAMES.get(word, ""), f"draft-{word}")
+    today = next((guess for guess in guesses if guess in WORDS), word.replace("_", "-"))
     hint = f"today's name is {today}" if today in WORDS else f"it must be one of {', '.join(WORDS)}"
     raise PoolError(f"speculation_type is {word!r:.80}: {hint}")
 

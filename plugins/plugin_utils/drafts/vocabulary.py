@@ -41,7 +41,8 @@ def compatibility(
     for end in ("bos", "eos"):
         flag, token = f"add_{end}_token", f"{end}_token_id"
         if bool(mine.get(flag)) != bool(other.get(flag)):
-            return _no(end, f"{flag} is {bool(mine.get(flag))} in the target and {bool(other.get(flag))} in the draft")
+            values = [str(bool(side.get(flag))).lower() for side in (mine, other)]
+            return _no(end, f"{flag} is {values[0]} in the target and {values[1]} in the draft")
         if mine.get(flag) and mine.get(token) != other.get(token):
             return _no(end, f"{token} is {mine.get(token)} in the target and {other.get(token)} in the draft")
     apart = abs(_size(mine) - _size(other))

@@ -9,6 +9,10 @@ from typing import Any, Mapping, Sequence
 
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.server.dialect import NGRAM_LENGTHS, TYPES
+from ansible_collections.relay.pool.plugins.plugin_utils.server.speculation_flags import (
+    LOOKUP_CACHES,
+    is_of_speculation,
+)
 
 # What llama-server takes where it is told nothing.
 DEFAULT_BATCH_SIZE = 2048
@@ -23,10 +27,9 @@ OWNED = frozenset(
         "-fitc", "--fit-ctx", "-b", "--batch-size", "-ub", "--ubatch-size", "-kvu", "--kv-unified", "-no-kvu",
         "--no-kv-unified", "--kv-unified-per-slot", "-t", "--threads", "-cram", "--cache-ram", "--metrics", "-lv",
         "--verbosity", "--log-verbosity", "--api-key-file", "-ot", "--override-tensor", "-cmoe", "--cpu-moe", "-ncmoe",
-        "--n-cpu-moe", "-nkvo", "--no-kv-offload", "-kvo", "--kv-offload", "--swa-full", "-md", "--model-draft", "-hf",
-        "-hfr", "--hf-repo", "-hfd", "-hfrd", "--hf-repo-draft", "-mu", "--model-url", "-devd", "-ngld", "-td", "-ctkd",
-        "-ctvd", "-otd", "-cmoed", "-ncmoed", "-cd", "--list-devices", "-ncffn", "--n-cpu-ffn", "-tbd", "-Cd", "-Crd",
-        "-Cbd", "-dr", "--docker-repo", "-hff", "--hf-file", "--models-dir", "--models-preset",
+        "--n-cpu-moe", "-nkvo", "--no-kv-offload", "-kvo", "--kv-offload", "--swa-full", "-hf", "-hfr", "--hf-repo",
+        "-mu", "--model-url", "--list-devices", "-ncffn", "--n-cpu-ffn", "-dr", "--docker-repo", "-hff", "--hf-file",
+        "--models-dir", "--models-preset",
     )
 )  # fmt: skip
 # They name a model, and some a draft, to be loaded from the internet.
@@ -61,7 +64,8 @@ def check_extra_args(extra_args: Sequence[str], flags: Sequence[str] = ()) -> No
             raise PoolError(f"extra argument {name} makes llama-server end at once: leave it out")
         if name in BLINDING:
             raise PoolError(f"extra argument {name} would hide from the proof what runs: leave it out")
-        if name in OWNED or name.startswith(("--spec-", "--draft", *PRESETS)) or name.endswith("-draft"):
+        of_speculation = is_of_speculation(name) and name not in LOOKUP_CACHES
+        if name in OWNED or name.startswith(PRESETS) or of_speculation:
             raise PoolError(f"extra argument {text} belongs to the plan: set the relay_* variable for it instead")
         if "=" in text and name.startswith("--"):
             raise PoolError(

@@ -56,6 +56,7 @@ TYPES = {
     "draft-dspark": ("draft-dspark",),
     **{name: (name,) for name in (*NGRAM_LENGTHS, "ngram-cache")},
 }
+TODAYS_NAMES = {name: today for today, names in TYPES.items() for name in names}
 # Before any --spec-type named a draft, a draft model ran by being named itself.
 BY_MODEL_ALONE = "draft-simple"
 # What a build has that is younger than llama.cpp's pull request 23273 (18 May 2026), which ended the crash of a draft
@@ -207,7 +208,7 @@ def dialect(llama: Mapping[str, Any] | None) -> Dialect:
         return tuple(flag for flag in wanted if flag not in flags and flag not in spelling)
 
     def words(flag: str) -> list[str] | None:
-        told = (llama.get("values") or {}).get(flag)
+        told = (llama.get("flag_values") or {}).get(flag)
         return None if told is None else list(told.get("words") or ())
 
     backends = tuple(llama.get("backends") or ())
@@ -266,7 +267,7 @@ def _rpc_draft_crash(name: str, llama: Mapping[str, Any]) -> str | None:
 
 
 def _default(llama: Mapping[str, Any], flag: str) -> float:
-    text = ((llama.get("values") or {}).get(flag) or {}).get("default")
+    text = ((llama.get("flag_values") or {}).get(flag) or {}).get("default")
     try:
         return float(text) if text is not None else 0.0
     except ValueError:

@@ -14,11 +14,9 @@ from typing import Any, Mapping, NamedTuple, Sequence
 
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.server import places
-from ansible_collections.relay.pool.plugins.plugin_utils.server.dialect import SPELLINGS
+from ansible_collections.relay.pool.plugins.plugin_utils.server.dialect import SPELLINGS, TODAYS_NAMES
 from ansible_collections.relay.pool.plugins.plugin_utils.units import MIB
 
-# What older builds log for a type of today.
-FORMER = {"draft": "draft-simple", "eagle3": "draft-eagle3", "mtp": "draft-mtp"}
 # As many layers as any draft has, see relay_draft_gpu_layers.
 ALL_LAYERS = 99
 
@@ -65,7 +63,7 @@ def _capital(text: str) -> str:
 
 def _log_types(probe: Mapping[str, Any]) -> list[str]:
     names = (str(name).replace("_", "-") for name in probe.get("spec_types") or ())
-    return list(dict.fromkeys(FORMER.get(name, name) for name in names))
+    return list(dict.fromkeys(TODAYS_NAMES.get(name, name) for name in names))
 
 
 def _silent_slots(probe: Mapping[str, Any]) -> tuple[int, int] | None:

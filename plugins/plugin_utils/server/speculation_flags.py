@@ -12,10 +12,11 @@ from typing import Sequence
 SHORT = frozenset(
     (
         "-md", "-hfd", "-hfrd", "-devd", "-ngld", "-td", "-tbd", "-ctkd", "-ctvd", "-otd", "-cmoed", "-ncmoed", "-cd",
-        "-Cd", "-Crd", "-Cbd", "-Crbd", "-lcs", "-lcd", "--lookup-cache-static", "--lookup-cache-dynamic",
-        "--fim-qwen-7b-spec", "--fim-qwen-14b-spec",
+        "-Cd", "-Crd", "-Cbd", "-Crbd", "--fim-qwen-7b-spec", "--fim-qwen-14b-spec",
     )
 )  # fmt: skip
+# Files of ngram-cache, for which there is no variable.
+LOOKUP_CACHES = frozenset(("-lcs", "-lcd", "--lookup-cache-static", "--lookup-cache-dynamic"))
 _PREFIXES = ("--spec-", "--no-spec-", "--draft")
 _ENDINGS = ("-draft", "-batch-draft")
 # A value may be a negative number; no flag of llama-server is one.
@@ -25,7 +26,11 @@ _FLAG = re.compile(r"--?[A-Za-z]")
 def is_of_speculation(flag: str) -> bool:
     """True for a flag that only speculation has a use for."""
     name = flag.replace("_", "-")
-    return name in SHORT or name.startswith(_PREFIXES) or (name.startswith("--") and name.endswith(_ENDINGS))
+    return (
+        name in SHORT | LOOKUP_CACHES
+        or name.startswith(_PREFIXES)
+        or (name.startswith("--") and name.endswith(_ENDINGS))
+    )
 
 
 def without_speculation(argv: Sequence[str]) -> list[str]:

@@ -46,10 +46,15 @@ def draft_state(plan: Mapping[str, Any]) -> str:
         if kind_of and draft["reason"] == "not_configured":
             return f"no draft model, {kind_of}: {draft['message']}"
         return "off ({}){}: {}".format(draft["reason"], instead, draft["message"])
-    size_mib = need(draft["memory"]["total_bytes"])
+    total = draft["memory"]["total_bytes"]
     if draft["path"] is None:
-        return f"on ({kind_of}), {size_mib} MiB beside the model: {draft['message']}"
-    return f"on ({kind_of}), {size_mib} MiB on {draft_place(plan)}: {draft['path']}"
+        return f"on ({kind_of}), {need(total)} MiB beside the model: {draft['message']}"
+    # The embedding of the tokens and some buffers are in RAM wherever the layers are.
+    in_ram = plan["stages"][0]["memory"]["draft_bytes"]
+    aside = draft["device"] != "none" and 0 < in_ram < total
+    sizes = f"{need(total - in_ram if aside else total)} MiB on {draft_place(plan)}"
+    sizes += f" and {need(in_ram)} MiB in the RAM of {plan['host']}" if aside else ""
+    return f"on ({kind_of}), {sizes}: {draft['path']}"
 
 
 def draft_place(plan: Mapping[str, Any]) -> str:

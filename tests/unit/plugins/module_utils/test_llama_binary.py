@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.relay.pool.plugins.module_utils import command, llama_binary
 
-from tests.unit import builds
+from tests import builds
 
 HELP = (Path(__file__).parent / "fixtures" / "llama_server_help.txt").read_text()
 SPEC_TYPES = ["none", "draft-simple", "draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark"]
@@ -137,7 +137,7 @@ def test_flags_that_never_were(build, flag):
 
 
 def test_values_of_real_builds():
-    today, march = (builds.facts_of(build)["values"] for build in (builds.TODAY, builds.MARCH))
+    today, march = (builds.facts_of(build)["flag_values"] for build in (builds.TODAY, builds.MARCH))
     assert today["--log-verbosity"]["words"] == ["generic", "error", "warning", "info", "trace", "debug"]
     assert march["--log-verbosity"]["words"] == ["generic", "error", "warning", "info", "debug"]
     assert (today["--draft-p-min"]["default"], march["--draft-p-min"]["default"]) == ("0.00", "0.75")
@@ -223,7 +223,7 @@ def test_describe(tmp_path):
         "rpc_protocol": "7.0",
         "backends": ["CPU", "RPC"],
         "spec_types": SPEC_TYPES,
-        "values": {"--flash-attn": {"words": ["on", "off", "auto"], "default": None}},
+        "flag_values": {"--flash-attn": {"words": ["on", "off", "auto"], "default": None}},
         "rpc_devices": None,
         "rpc_reuses_graphs": False,
         "bounds_output_rows": False,

@@ -54,6 +54,8 @@ def test_compares(gguf_factory, run):
         "first_difference": "token 8 is 'a' in the target and 'b' in the draft",
         "notes": [],
     }
+    _status, answer = run(path=str(draft), compare_with=str(target), side="draft")
+    assert answer["gguf"]["comparison"]["first_difference"] == "token 8 is 'a' in the target and 'b' in the draft"
 
 
 @pytest.mark.parametrize("option", ["path", "compare_with"])

@@ -9,7 +9,7 @@ import pytest
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 
-from tests.unit.builds import BUILDS, MARCH, TODAY, facts_of
+from tests.builds import BUILDS, MARCH, TODAY, facts_of
 
 
 @pytest.fixture
@@ -47,8 +47,8 @@ def test_without_facts_it_is_a_build_of_today(request_of):
 @pytest.mark.parametrize(
     "broken",
     [
-        {"values": {"--flash-attn": {"words": "on"}}},
-        {"values": {"--draft-p-min": {"default": 0.75}}},
+        {"flag_values": {"--flash-attn": {"words": "on"}}},
+        {"flag_values": {"--draft-p-min": {"default": 0.75}}},
         {"rpc_devices": 1},
         {"rpc_reuses_graphs": "yes"},
         {"bounds_output_rows": 1},

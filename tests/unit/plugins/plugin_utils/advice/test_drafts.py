@@ -170,3 +170,36 @@ def test_a_model_without_a_cache_has_none_to_quantise(advice, world):
     heads = {"attention__head_count": 0, "attention__head_count_kv": 0}
     model = world.gguf(arch="mamba", **ssm, **heads)
     assert not [line for line in advice(model=model, draft_mib=0, cache_type_k="q8_0") if "q8_0" in line]
+
+
+@pytest.mark.parametrize(
+    ("arch", "options", "told"),
+    [
+        ("glm4moe", {}, True),
+        ("glm4moe", {"draft_path": "/models/gone.gguf"}, True),
+        # not wanted, and not possible
+        ("glm4moe", {"speculation_type": "none"}, False),
+        ("glm4moe", {"draft_max": 0}, False),
+        ("llama", {}, False),
+    ],
+)
+def test_a_target_whose_own_layers_draft(advice, world, arch, options, told):
+    model = world.gguf(n_layer=11, arch=arch, nextn_predict_layers=1)
+    model["tensors"]["nextn_blocks"] = [10]
+    lines = advice(draft_mib=0, model=model, free=(1300, 1300), **options)
+    line = (
+        "the target has a layer that predicts further tokens (MTP): relay_speculation_type draft-mtp drafts without a "
+        "second model"
+    )
+    assert (line in lines) is told
+
+
+@pytest.mark.parametrize(("eos", "warned"), [((2, 2), False), ((2, 3), True), ((None, 3), False)])
+def test_texts_that_end_differently(ask, world, eos, warned):
+    model, draft = world.gguf(), world.gguf("/models/draft.gguf", n_layer=4, layer_mib=10, embd_mib=5, output_mib=5)
+    for gguf, number in zip((model, draft), eos):
+        gguf["tokenizer"]["eos_token_id"] = number
+    plan = make_plan(ask([1600], [1600], model=model, draft=draft, draft_path="/models/draft.gguf"))
+    assert plan["draft"]["enabled"]
+    found = [line for line in plan["warnings"] if line.startswith("eos_token_id is 2 in the target and 3 in the draft")]
+    assert bool(found) is warned

@@ -21,8 +21,8 @@ WAYS_OUT = re.compile(r": .*\b(set|use|take|install|lower|get|convert|leave|name
 class Lacking(Dialect):
     """A build that does not know some types."""
 
-    def lacks(self, kind):
-        return ("--spec-type " + kind,)
+    def lacks(self, type):
+        return ("--spec-type " + type,)
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_ngrams_are_asked_for(judge, kind, n_max):
     ("target", "draft", "options", "reason", "text"),
     [
         ("llama", None, {}, "not_configured", "no draft model is configured"),
-        ("glm4moe", None, {}, "not_configured", "relay_speculation_type draft-mtp would draft with the model's own"),
+        ("glm4moe", None, {}, "not_configured", "no draft model is configured"),
         ("glm4moe", None, {"speculation_type": "none"}, "not_configured", "relay_speculation_type is none"),
         ("llama", "draft", {"speculation_type": "none"}, "not_configured", "relay_speculation_type is none"),
         ("llama", "draft", {"draft_max": 0}, "not_configured", "relay_draft_max is 0"),

@@ -579,14 +579,18 @@ def test_a_draft_alone_on_a_worker_is_all_that_its_worker_costs(ask, small):
 
 def test_the_table_names_machine_and_device_of_a_remote_draft(ask, small):
     plan = make_plan(ask([650], [650], [200], draft_device="c", **small))
-    total = -(-plan["draft"]["memory"]["total_bytes"] // MIB)
+    on_c, on_a = (-(-drafts(plan)[place] // MIB) for place in (("c", "CUDA0"), ("a", "CPU")))
     text = plan_table(plan)
-    assert f"draft    on (draft-simple), {total} MiB on c CUDA0 over RPC (RPC1): {DRAFT}" in text
+    where = f"on (draft-simple), {on_c} MiB on c CUDA0 over RPC (RPC1) and {on_a} MiB in the RAM of a"
+    assert f"draft    {where}: {DRAFT}" in " ".join(text.split()).replace("draft on", "draft    on")
     assert plan["draft"]["message"] == f"{DRAFT} runs on c CUDA0, over RPC as RPC1"
     assert "c        CUDA0 RPC1  -" in text
     page = plan_html(plan)
     assert page.count("the draft alone") == 1
-    assert f"on (draft-simple), {total} MiB on c CUDA0 over RPC (RPC1)" in page
+    assert where in page
+    on_cpu = make_plan(ask([650], [650], draft_device="cpu", **small))
+    total = -(-on_cpu["draft"]["memory"]["total_bytes"] // MIB)
+    assert f"on (draft-simple), {total} MiB on a CPU: {DRAFT}" in plan_table(on_cpu)
 
 
 def test_what_changes_when_the_draft_moves(ask, small):
@@ -632,7 +636,7 @@ def test_the_advice_on_a_remote_draft_has_its_numbers(ask, world, small, device,
 
 def test_layers_that_could_draft_are_pointed_out(ask, world):
     model = world.gguf(arch="glm4moe", nextn_predict_layers=1)
-    hint = "relay_speculation_type draft-mtp drafts with them"
+    hint = "relay_speculation_type draft-mtp drafts without a second model"
     assert any(hint in line for line in make_plan(ask([700], [700], model=model))["advice"])
     assert not any(hint in line for line in make_plan(ask([1500], model=model))["advice"])
     assert not any(hint in line for line in make_plan(ask([700], [700]))["advice"])

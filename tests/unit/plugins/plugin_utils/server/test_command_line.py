@@ -9,7 +9,7 @@ import pytest
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.server.command_line import check_extra_args, llama_server_args
 
-from tests.unit.builds import MARCH, TODAY, facts_of
+from tests.builds import MARCH, TODAY, facts_of
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from ansible_collections.relay.pool.plugins.plugin_utils.server.dialect import (
     dialect,
 )
 
-from tests.unit.builds import BUILDS, MARCH, MAY, facts_of
-from tests.unit.builds import TODAY as B11434
+from tests.builds import BUILDS, MARCH, MAY, facts_of
+from tests.builds import TODAY as B11434
 
 TODAY = [
     *REQUIRED,
@@ -229,7 +229,7 @@ def test_the_level_of_the_log_means_the_same(build):
 
 
 def values(flag, words):
-    return {"values": {flag: {"words": words, "default": None}}}
+    return {"flag_values": {flag: {"words": words, "default": None}}}
 
 
 def test_all_layers_are_a_number_where_the_word_is_unknown():

@@ -44,7 +44,7 @@ def facts_of(build: str, /, **changes: Any) -> dict[str, Any]:
         "backends": ["CPU", "RPC"],
         "flags": llama_binary.supported_flags(options),
         "spec_types": llama_binary.spec_types(options),
-        "values": llama_binary.differing_values(options),
+        "flag_values": llama_binary.differing_values(options),
         "environment": llama_binary.environment_names(options),
         "rpc_devices": "numbered",
         "rpc_reuses_graphs": True,
