@@ -811,7 +811,7 @@ def test_a_plan_edited_by_hand_is_neither_trusted_nor_fatal(ask, small, machines
         (("draft", "message"), "\ud800"),
         (("refused", 0, "message"), "\ud800"),
         (("refused", 0, "memory"), float("nan")),
-        (("refused", 0, "host"), ["gpu"]),
+        (("refused", 0, "host"), []),
         (("refused", 0), "gpu"),
     ],
 )
