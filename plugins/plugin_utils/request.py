@@ -54,6 +54,8 @@ TEXTS = (
     "draft_fallback",
     "api_key_file",
 )
+# Each has a word of its own for nothing.
+NEVER_NULL = ("host", "server_host", "draft_device", "speculation_type", "draft_fallback")
 
 
 @dataclass(frozen=True)
@@ -125,10 +127,17 @@ class Request:
         if self.draft is not None:
             check_header(self.draft, "the draft model")
         problems = [wrong(name, getattr(self, name), parts) for name, parts in PARTS.items() if getattr(self, name)]
-        problems += [wrong(name, getattr(self, name), TEXT) for name in TEXTS if getattr(self, name) is not None]
+        texts = (name for name in TEXTS if getattr(self, name) is not None or name in NEVER_NULL)
+        problems += [wrong(name, getattr(self, name), TEXT) for name in texts]
         problems += [wrong(name, list(getattr(self, name)), [TEXT]) for name in ("workers", "extra_args")]
         for problem in filter(None, problems):
             raise PoolError(problem)
+        words = {**{name: getattr(self, name) for name in TEXTS}, "the path of the model": self.model_path}
+        words.update({f"extra_args.{place}": word for place, word in enumerate(self.extra_args)})
+        words["the path of the draft"] = (self.draft or {}).get("path")
+        for name, word in words.items():
+            if "\0" in (word or ""):
+                raise PoolError(f"{name} is {word!r:.80}: it holds a NUL byte, which no program can be given")
 
     @property
     def model_path(self) -> str:

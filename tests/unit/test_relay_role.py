@@ -148,6 +148,7 @@ DEFAULTS = {
     "relay_reserve_bytes": None, "relay_ready_timeout": 600, **dict.fromkeys(SWITCHES, "false"),
 }  # fmt: skip
 DEVICE = "auto, cpu, a device of the host such as CUDA0, or the inventory name of a worker"
+SOURCE = "a URL with http:// or https://, or a path on the controller"
 WRONG = [
     *((name, value, words) for name, words in WHOLE.items() for value in (*NOT_WHOLE, -1, "-1", HUGE, str(HUGE))),
     *((name, 0, WHOLE[name]) for name in ("relay_ctx_size", "relay_parallel", "relay_host_port", "relay_threads")),
@@ -167,10 +168,12 @@ WRONG = [
     *((name, value, "true or false") for name in SWITCHES for value in ("maybe", "", "y", "t", " true", 2, 1.0, None)),
     *(
         ("relay_draft_device", value, DEVICE)
-        for value in ("", " cpu", "CUDA0,CUDA1", "a b", None, 0, True)
+        for value in ("", " cpu", "CUDA0\n", "CUDA0,CUDA1", "a b", None, 0, True)
     ),
     *(("relay_model", value, "an absolute path on the host") for value in ("", "m.gguf", " /m", None, 5)),
-    ("relay_draft_model", None, "a path on the host, or empty"),
+    *(("relay_draft_model", value, "an absolute path on the host, or empty") for value in ("d.gguf", " /d", None, [])),
+    *((f"relay_{which}_source", value, SOURCE) for which in ("model", "draft_model") for value in (None, ["/a"], 5)),
+    *((f"relay_{which}_sha256", 5, "a SHA-256, or empty") for which in ("model", "draft_model")),
 ]  # fmt: skip
 RIGHT = [
     *((name, value) for name in ("relay_draft_max", "relay_draft_gpu_layers") for value in (0, "0", 2147483647, "16")),

@@ -56,6 +56,13 @@ def places(request: Request, pool: Pool, server: Machine, beside_output: bool = 
         )
     if wanted in workers:
         return _of_worker(workers[wanted], server, beside_output)
+    if wanted in request.workers and wanted not in names:
+        # Where workers may be left out, so may the draft.
+        return Verdict(
+            "no_room",
+            f"the draft is to run on {wanted}, which is left out of the pool: bring it back, or set relay_draft_device "
+            "to another worker, auto or cpu",
+        )
     if wanted not in names:
         raise _unknown(wanted, pool, server)
     gpus = [gpu for gpu in server.gpus if gpu.name == wanted]

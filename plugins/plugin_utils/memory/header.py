@@ -58,5 +58,5 @@ def check_header(gguf: Any, what: str) -> None:
     problem = wrong("", gguf, GGUF) if isinstance(gguf, Mapping) else f"it is {gguf!r:.80}, not a dictionary"
     if problem:
         path = gguf.get("path") if isinstance(gguf, Mapping) else None
-        name = path if isinstance(path, str) and path else what
+        name = path if path and TEXT.fits(path) else what
         raise PoolError(f"what is said of {name} cannot be used: {problem}: read it again with relay.pool.gguf_info")

@@ -174,6 +174,7 @@ def _kept(request: Request) -> dict[str, Any] | None:
     try:
         chosen = planner.restored(previous)
         kept = kept_plan(previous, rendered(request, planner.dialect, *chosen))
+        before = _machines(kept["refused"]) if kept else set()
     except UNREADABLE:
         return None
     if kept:
@@ -181,7 +182,7 @@ def _kept(request: Request) -> dict[str, Any] | None:
         if kept["llama"] != previous.get("llama"):
             kept["warnings"] = warnings(request, planner.dialect, *chosen)
         refused = planner.all_refused(chosen.layout)
-        if _machines(kept["refused"]) != _machines(refused):
+        if before != _machines(refused):
             kept["refused"] = refused
     return kept
 

@@ -134,6 +134,8 @@ def kept_plan(previous: Mapping[str, Any], remade: Mapping[str, Any]) -> dict[st
     kept = {**{name: previous[name] for name in (*fixed, "predicted", *NOTES, "refused", "inputs")}, "kept": True}
     kept["llama"] = remade["llama"]
     plan_table(kept)
+    # What cannot be written again is no plan, either: halves of characters, and numbers that JSON does not have.
+    json.dumps(kept, ensure_ascii=False, allow_nan=False).encode("utf-8")
     return kept
 
 

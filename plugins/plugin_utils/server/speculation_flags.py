@@ -17,6 +17,12 @@ SHORT = frozenset(
 )  # fmt: skip
 # Files of ngram-cache, for which there is no variable.
 LOOKUP_CACHES = frozenset(("-lcs", "-lcd", "--lookup-cache-static", "--lookup-cache-dynamic"))
+# What follows one of these is its value, whatever it looks like: a name or a path may begin with a dash.
+NAMING = frozenset(
+    (
+        "-m", "--model", "-a", "--alias", "--host", "--api-key-file", "-md", "--model-draft", "--spec-draft-model",
+    )
+)  # fmt: skip
 _PREFIXES = ("--spec-", "--no-spec-", "--draft")
 _ENDINGS = ("-draft", "-batch-draft")
 # A value may be a negative number; no flag of llama-server is one.
@@ -39,10 +45,13 @@ def without_speculation(argv: Sequence[str]) -> list[str]:
     llama-server has no argument that is no option, so what follows a flag and is none belongs to it.
     """
     kept: list[str] = []
-    dropping = False
+    dropping = named = False
     for word in argv:
-        if _FLAG.match(word):
+        if _FLAG.match(word) and not named:
             dropping = is_of_speculation(word)
+            named = word.replace("_", "-") in NAMING
+        else:
+            named = False
         if not dropping:
             kept.append(word)
     return kept

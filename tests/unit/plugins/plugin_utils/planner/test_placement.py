@@ -804,6 +804,25 @@ def test_a_plan_edited_by_hand_is_neither_trusted_nor_fatal(ask, small, machines
             assert path[0] == "llama" or not plan["kept"] or previous == first, (path, junk)
 
 
+@pytest.mark.parametrize(
+    ("path", "junk"),
+    [
+        (("warnings",), ["a note of that day, \ud800"]),
+        (("draft", "message"), "\ud800"),
+        (("refused", 0, "message"), "\ud800"),
+        (("refused", 0, "memory"), float("nan")),
+        (("refused", 0, "host"), []),
+        (("refused", 0), "gpu"),
+    ],
+)
+def test_what_could_not_be_written_again_is_not_kept(ask, small, path, junk):
+    request = ask([1300], [1500], [], allow_partial=True, **small)
+    first = make_plan(request)
+    assert first["refused"][0]["device"] is None
+    plan = make_plan(dataclasses.replace(request, previous=edited(first, path, junk)))
+    assert plan == first
+
+
 @pytest.mark.parametrize("previous", [{}, {"schema": 0}, {"schema": 2, "stages": 3}, {"kind": "replica"}, [1], "plan"])
 def test_something_else_in_the_file_of_the_plan(ask, previous):
     assert not make_plan(dataclasses.replace(ask([1300], [1500]), previous=previous))["kept"]

@@ -21,6 +21,15 @@ from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
         ({"comparison": {"compatible": "no"}}, "comparison.compatible is 'no', not true or false"),
         ({"alias": "\ud800"}, "alias is .*, not a text"),
         ({"extra_args": ("--verbose", None)}, "extra_args.1 is None, not a text"),
+        ({"speculation_type": None}, "speculation_type is None, not a text"),
+        ({"draft_fallback": None}, "draft_fallback is None, not a text"),
+        ({"draft_device": None}, "draft_device is None, not a text"),
+        ({"draft_path": "/d\0.gguf"}, r"draft_path is '/d\\x00.gguf': it holds a NUL byte, .*"),
+        ({"extra_args": ("--grammar", "\0")}, r"extra_args.1 is '\\x00': it holds a NUL byte, .*"),
+        (
+            {"draft": {"path": "/\ud800.gguf"}},
+            r"what is said of the draft model cannot be used: path is '/\\ud800.gguf', not a text: read it again .*",
+        ),
     ],
 )
 def test_what_no_module_returns(ask, options, said):

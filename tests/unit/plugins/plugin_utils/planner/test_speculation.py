@@ -197,11 +197,20 @@ def test_a_device_that_is_nothing_of_the_pool(ask, small, device, text):
         make_plan(ask([700], [700], draft_device=device, **small))
 
 
-def test_a_worker_that_is_left_out_is_named(ask, world, small):
-    gone = world.node(3, [700], address=None)
-    request = ask([700], [700], gone, draft_device="c", allow_partial=True, **small)
-    with pytest.raises(PoolError, match=r"draft_device is c, .* the workers that may be used are b"):
-        make_plan(request)
+@pytest.mark.parametrize("silent", [True, False])
+def test_a_worker_that_is_left_out_takes_the_draft_along_and_not_the_pool(ask, world, small, silent):
+    request = ask([700], [700], world.node(3, [700]), draft_device="c", draft_fallback="ngram-mod", **small)
+    assert make_plan(request)["draft"]["host"] == "c"
+    gone = {} if silent else world.node(3, [700], address=None)
+    partial = dataclasses.replace(request, nodes={**request.nodes, "c": gone}, allow_partial=True)
+    plan = make_plan(partial)
+    assert [entry["host"] for entry in plan["refused"]] == ["c"]
+    assert (plan["draft"]["reason"], plan["speculation"]) == ("no_room", "ngram-mod")
+    assert plan["draft"]["message"].startswith(
+        "the draft is to run on c, which is left out of the pool: bring it back, or set relay_draft_device to another "
+        "worker, auto or cpu"
+    )
+    assert make_plan(dataclasses.replace(partial, previous=json.loads(json.dumps(plan))))["kept"]
 
 
 def test_a_name_that_is_two_things(ask, world, small):

@@ -51,6 +51,14 @@ def test_it_may_stand_anywhere(group):
         assert without_speculation([*rest[:at], *group, *rest[at:]]) == rest
 
 
+@pytest.mark.parametrize("name", ["--spec-type", "-md", "--draft-7b", "-m", "--model"])
+def test_a_name_that_looks_like_a_flag_is_a_name(name):
+    rest = ["--model", name, "--alias", name, "--jinja"]
+    assert without_speculation(rest) == rest
+    group = ["--spec-draft-model", name, "--spec-type", "draft-simple"]
+    assert without_speculation([*group, *rest, *group]) == rest
+
+
 def test_what_the_help_of_a_build_has_about_drafts_is_known():
     """Removed ones and those for a build's own benchmarks, too."""
     for flags, _value, description in llama_binary.parse_help(HELP):
