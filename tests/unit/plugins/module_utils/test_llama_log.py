@@ -15,9 +15,7 @@ SHARDED = (FIXTURES / "llama_server_sharded_draft.txt").read_text()
 # Recorded without --spec-type: the draft is loaded and dropped.
 DROPPED = (FIXTURES / "llama_server_dropped_draft.txt").read_text()
 # Recorded from builds of spring 2026 at the level of the plan, one slot: the draft's context comes after the slots.
-SPRING = {
-    build: (FIXTURES / f"llama_server_{build}_sharded_draft.txt").read_text() for build in ("f49e917", "7d442ab")
-}
+SPRING = {build: (FIXTURES / f"llama_server_{build}_sharded_draft.txt").read_text() for build in ("f49e917", "7d442ab")}
 # The same with two slots, on one machine, at the next level, which names the type.
 PER_SLOT = (FIXTURES / "llama_server_f49e917_draft_per_slot.txt").read_text()
 W2, W3 = "10.0.0.2:50052", "10.0.0.3:50052"
