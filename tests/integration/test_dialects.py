@@ -21,7 +21,7 @@ from ansible_collections.relay.pool.plugins.module_utils.gguf_info import gguf_f
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import make_plan
 from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.server.command_line import llama_server_args
-from ansible_collections.relay.pool.plugins.plugin_utils.server.dialect import NGRAM_LENGTHS, dialect
+from ansible_collections.relay.pool.plugins.plugin_utils.server.dialect import NGRAM_LENGTHS, TYPES, dialect
 from ansible_collections.relay.pool.plugins.plugin_utils.server.lossless import differences
 from ansible_collections.relay.pool.plugins.plugin_utils.server.proof import prove
 
@@ -262,4 +262,4 @@ def test_the_older_build_is_told_apart(old, llama_bin):
     assert Path(old.facts["rpc_server"]).name == "rpc-server"
     today = dialect(llama_binary.describe(str(llama_bin)))
     assert (today.type_name("draft-simple"), today.rpc_draft_crash) == ("draft-simple", None)
-    assert today.decisions() == dialect(None).decisions()
+    assert today.decisions(*TYPES) == dialect(None).decisions(*TYPES)
