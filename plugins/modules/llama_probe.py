@@ -113,7 +113,7 @@ probe:
     tokens_unsent:
       description:
         - Tokens that the server counts as generated beyond these, or null.
-        - Until May 2026 llama.cpp counted all tokens of a round at once, so that a draft ended a text early at the limit.
+        - Until May 2026 llama.cpp counted all tokens of a round at once, so a draft ended a text early at the limit.
       returned: success
       type: int
     completion_seconds:
