@@ -13,7 +13,9 @@ author:
   - relay.pool contributors (@relay-pool)
 description:
   - Compares the completions of several prompts to the letter.
-positional: speculating, plain
+  - Some builds count tokens that they do not send when a text with speculation reaches its limit. Such a text may be
+    shorter by as many tokens, and is otherwise compared to its end.
+positional: speculating, plain, draft_max
 options:
   _input:
     description: The prompts.
@@ -21,15 +23,21 @@ options:
     elements: str
     required: true
   speculating:
-    description: The completions with speculation, in the order of the prompts. Null for one that failed.
+    description:
+      - C(probe) of M(relay.pool.llama_probe) with speculation, in the order of the prompts.
+      - Read are C(text), null where the completion failed, C(tokens) and C(tokens_unsent).
     type: list
-    elements: str
+    elements: dict
     required: true
   plain:
     description: Those without speculation.
     type: list
-    elements: str
+    elements: dict
     required: true
+  draft_max:
+    description: Tokens that a round proposes at most, V(0) to forgive nothing.
+    type: int
+    default: 0
 """
 
 EXAMPLES = r"""
@@ -38,7 +46,7 @@ EXAMPLES = r"""
     that: differences | length == 0
     fail_msg: "{{ differences | join(' ') }}"
   vars:
-    differences: "{{ ['The sea is'] | relay.pool.lossless_differences([with_draft.probe.text], [without.probe.text]) }}"
+    differences: "{{ ['The sea is'] | relay.pool.lossless_differences([with_draft.probe], [without.probe], 16) }}"
 """
 
 RETURN = r"""
@@ -53,12 +61,12 @@ from ansible_collections.relay.pool.plugins.plugin_utils.errors import UNREADABL
 from ansible_collections.relay.pool.plugins.plugin_utils.server.lossless import differences
 
 
-def lossless_differences(prompts, speculating, plain):
+def lossless_differences(prompts, speculating, plain, draft_max=0):
     """Return the sentences."""
     if not all(isinstance(texts, (list, tuple)) for texts in (prompts, speculating, plain)):
         raise AnsibleFilterError("relay.pool.lossless_differences: the prompts and both completions must be lists.")
     try:
-        return differences(prompts, speculating, plain)
+        return differences(prompts, speculating, plain, int(draft_max))
     except UNREADABLE as exc:
         raise AnsibleFilterError(f"relay.pool.lossless_differences: {exc}.") from None
 

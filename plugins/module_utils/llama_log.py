@@ -5,6 +5,8 @@
 
 The log runs in one line: target model, its context, then, after ``loading draft model``, the same lines again
 for the draft, then ``initializing, n_slots``. Nothing that is printed later is a first allocation.
+Until May 2026 each slot had a context of the draft of its own, which follows ``initializing slots, n_slots``, and its
+``new slot`` is the end of it. Such a build names the type at ``-lv 4`` and in the statistics of a completion.
 A load that starts over (``--fit on`` loads for practice, a retry of the compute buffers) replaces what was read.
 """
 
@@ -33,11 +35,17 @@ _TARGET_STARTS = re.compile(r"load_model: loading model '")
 _MODEL_STARTS = re.compile(r"llama_model_loader: loaded meta data with ")
 _CONTEXT_STARTS = re.compile(r"llama_context: constructing llama_context")
 _RESERVE_STARTS = re.compile(r"sched_reserve: reserving \.\.\.")
-# Older builds word these two otherwise.
-_DONE = re.compile(r"(?:load_model|init): initializing(?: slots)?, n_slots = ")
-_SPEC_TYPE = re.compile(r"adding (?:speculative )?implementation '?([a-z0-9_-]+)")
+_DONE = re.compile(r"(?:load_model|init): initializing, n_slots = ")
+_SLOTS_START = re.compile(r"(?:load_model|init): initializing slots, n_slots = (\d{1,6})")
+_NEW_SLOT = re.compile(r"id\s+\d+ \| task -1 \| new slot,? n_ctx")
+_LOADED = re.compile(r":\s+model loaded\s*$")
+# Older builds word these otherwise.
+_SPEC_TYPE = re.compile(r"(?:adding (?:speculative )?implementation '?|statistics\s+(?=\S+: #calls))([a-z0-9_-]+)")
 _SPEC_NONE = re.compile(r"no implementations specified for speculative decoding")
-_SPEC_FAILED = re.compile(r"failed to initialize speculative decoding context: (.*)")
+_SPEC_FAILED = re.compile(
+    r"failed to initialize speculative decoding context: (.*)"
+    r"|(failed to create draft context|speculative decoding not supported by this context)"
+)
 _CONTEXT_KINDS = ("kv", "recurrent", "compute", "output")
 
 
@@ -45,7 +53,8 @@ _CONTEXT_KINDS = ("kv", "recurrent", "compute", "output")
 class LoadLog:
     """What the log of one start says. ``bytes`` are those of the log, which rounds to 0.01 MiB.
 
-    ``draft_loading``: it ends after the draft was begun and before the slots were.
+    ``draft_loading``: it ends after the draft was begun and before the slots were. ``complete``: nothing is allocated
+    after what was read.
     """
 
     buffers: list[dict[str, Any]] = field(default_factory=list)
@@ -65,7 +74,17 @@ class _Reader:
         self.model = "target"
         self.sizes: dict[tuple[str, str, str], int] = {}
         self.assigned: dict[tuple[str, int], str] = {}
+        # Of the contexts of the slots that are made already, where each has its own, and how many are still to come.
+        self.of_slots: dict[tuple[str, str, str], int] = {}
+        self.slots_to_come = 0
         self.log = LoadLog()
+
+    def slot_made(self) -> None:
+        """The next context is another slot's, and comes on top."""
+        self.slots_to_come -= 1
+        for key in [key for key in self.sizes if key[0] == "draft" and key[2] in _CONTEXT_KINDS]:
+            self.of_slots[key] = self.of_slots.get(key, 0) + self.sizes.pop(key)
+        self.log.complete = not self.slots_to_come
 
     def forget(self, kinds: tuple[str, ...]) -> None:
         self.sizes = {k: v for k, v in self.sizes.items() if k[0] != self.model or k[2] not in kinds}
@@ -87,6 +106,20 @@ class _Reader:
             self.forget(("compute",))
         elif _DONE.search(line):
             self.log.complete = True
+        elif self.slots_to_come:
+            return self.slot(line)
+        else:
+            slots = _SLOTS_START.search(line)
+            self.slots_to_come = int(slots.group(1)) if slots else 0
+            return bool(slots)
+        return True
+
+    def slot(self, line: str) -> bool:
+        """The same of lines between the first and the last slot."""
+        if _NEW_SLOT.search(line):
+            self.slot_made()
+        elif _LOADED.search(line):
+            self.log.complete = True
         else:
             return False
         return True
@@ -95,9 +128,11 @@ class _Reader:
         found = _SPEC_TYPE.search(line)
         failed = _SPEC_FAILED.search(line)
         if found:
-            self.log.spec_types.append(found.group(1))
+            # Each slot of an older build names it.
+            if found.group(1) not in self.log.spec_types:
+                self.log.spec_types.append(found.group(1))
         elif failed:
-            self.log.spec_error = failed.group(1).strip()
+            self.log.spec_error = (failed.group(1) or failed.group(2)).strip()
         elif _SPEC_NONE.search(line):
             self.log.spec_error = "no implementations specified for speculative decoding"
         else:
@@ -123,6 +158,8 @@ class _Reader:
     def result(self) -> LoadLog:
         log = self.log
         log.draft_loading = self.model == "draft" and not log.complete
+        for key, size in self.of_slots.items():
+            self.sizes[key] = self.sizes.get(key, 0) + size
         if log.spec_error and not log.spec_types:
             # The draft was loaded and freed again.
             self.sizes = {k: v for k, v in self.sizes.items() if k[0] != "draft"}

@@ -150,6 +150,7 @@ def complete(client: Client, prompt: str, max_tokens: int, temperature: float) -
         "temperature": temperature,
         "cache_prompt": False,
         "stream": False,
+        "return_tokens": True,
     }
     return client.request("/completion", data)
 
@@ -165,6 +166,8 @@ def empty() -> dict[str, Any]:
         "healthy": False,
         "completion": False,
         "text": None,
+        "tokens": None,
+        "tokens_unsent": None,
         "tokens_per_second": None,
         "prompt_tokens_per_second": None,
         "draft_n": None,
@@ -186,6 +189,15 @@ def _fill_timings(result: dict[str, Any], timings: Any) -> None:
     # llama-server names the draft only when it drafted; a completion without these drafted nothing.
     result["draft_n"] = _number(timings.get("draft_n", 0), int)
     result["draft_n_accepted"] = _number(timings.get("draft_n_accepted", 0), int)
+
+
+def _fill_tokens(result: dict[str, Any], body: dict[str, Any]) -> None:
+    """How many tokens came, and how many more the server counts as generated."""
+    sent, timings = body.get("tokens"), body.get("timings")
+    counted = _number(timings.get("predicted_n"), int) if isinstance(timings, dict) else None
+    # A list that is empty beside a text is of a server that returns none.
+    if isinstance(sent, list) and counted is not None and (sent or not counted):
+        result.update(tokens=len(sent), tokens_unsent=max(counted - len(sent), 0))
 
 
 def probe(
@@ -230,5 +242,6 @@ def probe(
         result.update(state="failing", healthy=False, error=f"{client.url} is healthy but {problem}")
         return result
     result.update(completion=True, text=text)
+    _fill_tokens(result, answer.body)
     _fill_timings(result, answer.body.get("timings"))
     return result

@@ -106,6 +106,16 @@ probe:
       description: Text of the completion, or null.
       returned: success
       type: str
+    tokens:
+      description: Number of tokens of the text, or null where the server does not list them.
+      returned: success
+      type: int
+    tokens_unsent:
+      description:
+        - Tokens that the server counts as generated beyond these, or null.
+        - Until May 2026 llama.cpp counted all tokens of a round at once, so a draft ended a text early at the limit.
+      returned: success
+      type: int
     completion_seconds:
       description: Time of the completion request as seen from here, or null.
       returned: success

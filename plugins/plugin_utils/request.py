@@ -58,6 +58,11 @@ TEXTS = (
 NEVER_NULL = ("host", "server_host", "draft_device", "speculation_type", "draft_fallback")
 
 
+def reserved_rows(asked: int, ubatch_size: int, batch_size: int, all_rows: bool) -> int:
+    """Output rows that a server reserves; all_rows: one for each token of a micro batch, asked for or not."""
+    return min(max(asked, ubatch_size) if all_rows else asked, batch_size)
+
+
 @dataclass(frozen=True)
 class Request:
     """The options of the placement action, checked."""
@@ -183,6 +188,4 @@ class Request:
         return (self.llama or {}).get("bounds_output_rows") is False
 
     def _rows(self, asked: int) -> int:
-        if self._all_rows:
-            asked = max(asked, min(self.ubatch_size, self.batch_size))
-        return min(asked, self.batch_size)
+        return reserved_rows(asked, self.ubatch_size, self.batch_size, self._all_rows)

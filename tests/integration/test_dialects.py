@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from ansible_collections.relay.pool.plugins.module_utils import llama_binary, llama_log
+from ansible_collections.relay.pool.plugins.module_utils import llama_binary, llama_log, llama_server
 from ansible_collections.relay.pool.plugins.module_utils.gguf_info import gguf_facts
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import make_plan
 from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.server.command_line import llama_server_args
-from ansible_collections.relay.pool.plugins.plugin_utils.server.dialect import NGRAM_LENGTHS, dialect
+from ansible_collections.relay.pool.plugins.plugin_utils.server.dialect import NGRAM_LENGTHS, TYPES, dialect
+from ansible_collections.relay.pool.plugins.plugin_utils.server.lossless import differences
+from ansible_collections.relay.pool.plugins.plugin_utils.server.proof import prove
 
 from tests import older
 from tests.integration.conftest import LOOPBACK, START_SECONDS, Server, free_port, missing, stop
@@ -130,10 +132,10 @@ def long_model(real_model, tmp_path_factory) -> Path:
     return path
 
 
-def sharded_plan(facts, model_path, **options) -> dict:
-    """Two workers and the host's CPU, on addresses of the loopback network."""
+def sharded_plan(facts, model_path, host_mib=None, **options) -> dict:
+    """Two workers and the host's CPU, on addresses of the loopback network. host_mib: MiB that are free on the host."""
     names = ("host", "worker1", "worker2")
-    free = (198 if options.get("draft") else 70, 90, 95)
+    free = (host_mib or (198 if options.get("draft") else 70), 90, 95)
     nodes = {name: node(number, mib) for number, (name, mib) in enumerate(zip(names, free))}
     for facts_of_node in nodes.values():
         # more threads than the machine has cores would wait for one another, spinning
@@ -141,8 +143,8 @@ def sharded_plan(facts, model_path, **options) -> dict:
     return make_plan(
         Request(
             model=gguf_facts(str(model_path)), host="host", workers=names[1:], nodes=nodes, llama=facts,
-            allow_cpu=True, reserve_bytes=0, ctx_size=1024, parallel=1, ubatch_size=64, threads=1, rpc_cache=False,
-            rpc_port=free_port(), server_host=LOOPBACK, server_port=free_port(), **options,
+            allow_cpu=True, reserve_bytes=0, ctx_size=1024, ubatch_size=64, threads=1, rpc_cache=False,
+            rpc_port=free_port(), server_host=LOOPBACK, server_port=free_port(), **{"parallel": 1, **options},
         )
     )  # fmt: skip
 
@@ -152,10 +154,16 @@ def port_of(plan) -> int:
     return int(args[args.index("--port") + 1])
 
 
-def same_start(one: str, other: str) -> bool:
-    """A build that drafts may end some words early: it counts all tokens of a round before it uses the first."""
-    length = min(len(one), len(other))
-    return length > 40 and one[:length] == other[:length]
+def probed(running) -> dict:
+    """As relay.pool.llama_probe has it, with the log in the place of the journal."""
+    found = llama_server.probe(llama_server.Client(running.url, timeout=120), PROMPT, N_TOKENS)
+    deadline = time.monotonic() + 10
+    # The older builds write it from a thread of its own.
+    while not (log := llama_log.parse(running.log)).complete and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert log.complete
+    found.update({name: getattr(log, name) for name in ("buffers", "layers", "spec_types", "spec_error")})
+    return found
 
 
 def own_draft(model_path, **options) -> dict:
@@ -168,28 +176,46 @@ def test_a_plan_starts_as_it_is_written_and_drafts(build, programs, long_model, 
     assert (plan["kind"], plan["draft"]["reason"], len(plan["workers"])) == ("sharded", "enabled", 2)
     workers = programs.workers(build.facts, plan)
     with programs.server(build.facts, plan["server_args"], port_of(plan)) as running:
-        drafted = running.complete(PROMPT, N_TOKENS)
-        (slot,) = running.request("/slots")
-        log = llama_log.parse(running.log)
+        drafted = probed(running)
         # what people ask is none of the journal's business
         assert PROMPT not in running.log
-    assert slot["speculative"] is True
-    assert drafted["timings"]["draft_n_accepted"] > 4
-    targets = [buffer for buffer in log.buffers if buffer["model"] == "target"]
+    assert drafted["draft_n_accepted"] > 4
+    assert all_proven(plan, drafted) == 4
+    targets = [buffer for buffer in drafted["buffers"] if buffer["model"] == "target"]
     assert {buffer["kind"] for buffer in targets} >= {"weights", "kv", "compute"}
     assert {buffer["endpoint"] for buffer in targets} == {None, *plan["rpc_backends"]}
-    drafts = {(buffer["kind"], buffer["endpoint"]) for buffer in log.buffers if buffer["model"] == "draft"}
-    assert ("weights", None) in drafts
+    drafts = {(buffer["kind"], buffer["endpoint"]) for buffer in drafted["buffers"] if buffer["model"] == "draft"}
+    assert {kind for kind, _endpoint in drafts} == {"weights", "kv", "compute", "output"}
     assert {endpoint for _kind, endpoint in drafts} == {None}
     assert [process.poll() for process in workers] == [None, None]
 
     alone = sharded_plan(build.facts, long_model)
     programs.workers(build.facts, alone)
     with programs.server(build.facts, alone["server_args"], port_of(alone)) as running:
-        plain = running.complete(PROMPT, N_TOKENS)
-        (slot,) = running.request("/slots")
-    assert slot["speculative"] is False
-    assert same_start(plain["content"], drafted["content"])
+        plain = probed(running)
+    assert plain["speculative"] is False
+    assert all_proven(alone, plain) == 2
+    n_max = plan["predicted"]["draft_tokens"]
+    assert (plain["tokens"], plain["tokens_unsent"]) == (N_TOKENS, 0)
+    assert differences([PROMPT], [drafted], [plain], n_max) == []
+    # The older build ends this text early, and today's must not.
+    exact = dialect(build.facts).bounds_output_rows
+    assert (drafted["tokens_unsent"] == 0) == exact
+    assert (differences([PROMPT], [drafted], [plain]) == []) == exact
+
+
+def all_proven(plan, probe) -> int:
+    """How many things are proven; nothing may differ or be left unseen."""
+    proof = prove(plan, probe)
+    assert (proof.differences, proof.unproven) == ([], [])
+    return len(proof.proven)
+
+
+def test_the_proof_adds_up_the_contexts_of_several_slots(build, programs, long_model, real_model):
+    plan = sharded_plan(build.facts, long_model, host_mib=500, **own_draft(real_model, parallel=2, draft_scope="any"))
+    assert (plan["kind"], plan["draft"]["reason"]) == ("replica", "enabled")
+    with programs.server(build.facts, plan["server_args"], port_of(plan)) as running:
+        assert all_proven(plan, probed(running)) == 4
 
 
 def test_a_draft_on_the_targets_worker_is_sound_or_said_not_to_be(build, programs, long_model, real_model):
@@ -236,4 +262,4 @@ def test_the_older_build_is_told_apart(old, llama_bin):
     assert Path(old.facts["rpc_server"]).name == "rpc-server"
     today = dialect(llama_binary.describe(str(llama_bin)))
     assert (today.type_name("draft-simple"), today.rpc_draft_crash) == ("draft-simple", None)
-    assert today.decisions() == dialect(None).decisions()
+    assert today.decisions(*TYPES) == dialect(None).decisions(*TYPES)

@@ -98,6 +98,7 @@ def test_the_draft_goes_when_its_room_went_and_the_layers_stay(pool):
     assert "no draft (no_room): just before the launch, relay-demo-host CPU needs " in played.text
     plan = pool.plan()
     assert (planned["draft"]["enabled"], plan["draft"]["enabled"], plan["draft"]["reason"]) == (True, False, "no_room")
+    assert plan["draft"]["message"].endswith(f"free the memory and remove /etc/relay-pool/plan.json on {HOST}")
     assert layers(plan) == layers(planned)
     assert "--spec-draft-model" not in pool.on(HOST, "systemctl", "cat", "relay-llama")
     # and it stays so

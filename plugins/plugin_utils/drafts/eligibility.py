@@ -94,6 +94,21 @@ def fallback(request: Request, dialect: Dialect) -> Speculation | None:
     return Speculation(word, NGRAMS[word], own_file=False)
 
 
+def asked_for(request: Request) -> tuple[str, ...]:
+    """The types that the request is about, whatever the installed build makes of them: the first choice, the fallback.
+
+    Raises PoolError for a type or a fallback that there is not.
+    """
+    asked, instead = asked_type(request.speculation_type), asked_fallback(request.draft_fallback)
+    if asked in NGRAMS:
+        return (asked,)
+    if not _configured(request) or not request.draft_max:
+        return ()
+    known = asked != "auto" or request.draft is not None
+    first = own_type(request.draft or {}) if asked == "auto" else asked
+    return (*([first] if known else []), *([instead] if instead != "none" else []))
+
+
 def _configured(request: Request) -> bool:
     """Whether a draft is wanted: a file is named, or a type that is neither auto nor none."""
     asked = asked_type(request.speculation_type)

@@ -14,6 +14,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.memory.ledger import (
     model_ledger,
     whole_model,
 )
+from ansible_collections.relay.pool.plugins.plugin_utils.request import reserved_rows
 from ansible_collections.relay.pool.plugins.plugin_utils.server.command_line import (
     DEFAULT_BATCH_SIZE,
     DEFAULT_UBATCH_SIZE,
@@ -27,8 +28,9 @@ def output_rows(
     """What llama-fit-params' compute buffers have and those of the plan's server have not, in bytes.
 
     By ``target`` and ``draft``, by device. The program reserves an output row for every token of a micro batch, a
-    server for every slot, or for every token that a draft may propose; and the plan counts the buffer of a server's
-    logits with the host's compute buffer, where the program counts none.
+    server for every slot, or for every token that a draft may propose. A server of a build that does not bound its rows
+    has as many as the program, and those of the draft once per slot, see Request.draft_spec. The plan counts the buffer
+    of a server's logits with the host's compute buffer, where the program counts none.
 
     :param model: the target as relay.pool.gguf_info returns it, draft: the draft.
     """
@@ -36,13 +38,18 @@ def output_rows(
     ubatch = min(int(value_of(plan, "--ubatch-size", str(DEFAULT_UBATCH_SIZE))), batch)
     slots = plan["parallel"]
     drafted = plan["predicted"]["draft_tokens"] or 0
+    decided = (plan.get("inputs") or {}).get("dialect") or {}
+    all_rows = decided.get("bounds_output_rows") is False
+
+    def reserved(rows: int) -> int:
+        return reserved_rows(rows, ubatch, batch, all_rows)
 
     def spec(n_outputs: int, own_cache: bool) -> ContextSpec:
         cache = ("f16", "f16") if own_cache else [value_of(plan, f"--cache-type-{kind}", "f16") for kind in "kv"]
         return ContextSpec(plan["ctx_size"], slots, cache[0], cache[1], ubatch, n_outputs)
 
     served, asked = (
-        model_ledger(model, spec(n_outputs, False)) for n_outputs in (min(slots * (1 + drafted), batch), ubatch)
+        model_ledger(model, spec(n_outputs, False)) for n_outputs in (reserved(slots * (1 + drafted)), ubatch)
     )
     layers_on = [stage for stage in plan["stages"][1:] if stage["n_layers"] or stage["has_output"]]
     cpu = plan["stages"][0]
@@ -67,7 +74,7 @@ def output_rows(
         n_layers = int(value_of(plan, "--spec-draft-ngl", "-1"))
         (gpu, ram), (gpu_asked, ram_asked) = (
             whole_model(model_ledger(draft, spec(n_outputs, True)), on_gpu, n_layers, padded)
-            for n_outputs in (min(slots, batch), ubatch)
+            for n_outputs in (reserved(slots) * (slots if all_rows else 1), ubatch)
         )
         vocab = model_ledger(draft, spec(ubatch, True)).shape.n_vocab
         rows["draft"] = {

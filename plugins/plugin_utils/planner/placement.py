@@ -30,6 +30,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import (
     deciding_gpus,
     deciding_inputs,
     kept_plan,
+    other_build,
     same_inputs,
 )
 from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
@@ -173,6 +174,8 @@ def _kept(request: Request) -> dict[str, Any] | None:
         return None
     try:
         chosen = planner.restored(previous)
+        if other_build(previous, request.llama) and planner.speculator.build_dropped(chosen):
+            return None
         kept = kept_plan(previous, rendered(request, planner.dialect, *chosen))
         before = _machines(kept["refused"]) if kept else set()
     except UNREADABLE:

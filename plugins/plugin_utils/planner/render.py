@@ -13,7 +13,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import D
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.split import invert
 from ansible_collections.relay.pool.plugins.plugin_utils.memory import kv
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.prediction import predicted
-from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import SCHEMA
+from ansible_collections.relay.pool.plugins.plugin_utils.planner.sticky import BUILD, SCHEMA
 from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 from ansible_collections.relay.pool.plugins.plugin_utils.server.command_line import (
     DEFAULT_BATCH_SIZE,
@@ -88,7 +88,7 @@ def rendered(
         "server_args": llama_server_args(dialect.worded(options, layout.ledger.n_layer)),
         "server_environment": _server_environment(layout),
         "workers": workers,
-        "llama": {key: llama.get(key) for key in ("version", "build", "commit")},
+        "llama": {key: llama.get(key) for key in BUILD},
     }
 
 

@@ -310,6 +310,16 @@ class Speculator:
         """What was asked for outright and needs no model."""
         return self.wanted if self.wanted and not self.verdict.enabled else None
 
+    def build_dropped(self, chosen: Chosen) -> bool:
+        """Whether it was the installed build that left a plan without what there would be: another may do better.
+
+        What the build does not have by its own words is among the inputs of a plan, and no part of this.
+        """
+        if chosen.verdict.reason != "unsupported_build":
+            return False
+        dropped_too = chosen.speculation is None and self.fallback is not None
+        return self.verdict.reason != "unsupported_build" or dropped_too
+
     def possible(self, chosen: Chosen) -> bool:
         """Whether a plan of this request may say that."""
         reason, layout = chosen.verdict.reason, chosen.layout

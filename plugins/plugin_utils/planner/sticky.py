@@ -10,6 +10,7 @@ import json
 import math
 from typing import Any, Mapping, Sequence
 
+from ansible_collections.relay.pool.plugins.plugin_utils.drafts.eligibility import asked_for
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import UNREADABLE
 from ansible_collections.relay.pool.plugins.plugin_utils.machines.devices import Machine
 from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
@@ -17,6 +18,8 @@ from ansible_collections.relay.pool.plugins.plugin_utils.server.dialect import D
 from ansible_collections.relay.pool.plugins.plugin_utils.views.table import plan_table
 
 SCHEMA = 2
+# What tells builds of llama.cpp apart, in a plan and among the facts.
+BUILD = ("version", "build", "commit")
 
 
 def _file(gguf: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -73,7 +76,7 @@ def deciding_inputs(
         "draft_reason": draft_reason,
         "options": options,
         "devices": devices,
-        "dialect": dialect.decisions(),
+        "dialect": dialect.decisions(*asked_for(request)),
     }
 
 
@@ -90,6 +93,12 @@ def same_inputs(previous: Any, inputs: Mapping[str, Any]) -> bool:
     if not isinstance(previous, Mapping) or previous.get("schema") != SCHEMA:
         return False
     return _canonical(previous.get("inputs")) == _canonical(inputs)
+
+
+def other_build(previous: Mapping[str, Any], llama: Mapping[str, Any] | None) -> bool:
+    """True when the previous plan is known to be of another build of llama.cpp than the installed one."""
+    before, now = ({key: (each or {}).get(key) for key in BUILD} for each in (previous.get("llama"), llama))
+    return any(before.values()) and any(now.values()) and before != now
 
 
 def deciding_gpus(previous: Any) -> dict[str, set[str]]:

@@ -166,23 +166,28 @@ class Dialect:
         known = [name for name in LEVELS[: today + 1] if name in self.levels]
         return self.levels.index(known[-1]) + max(today - len(LEVELS) + 1, 0)
 
-    def decisions(self, type: str = BY_MODEL_ALONE) -> dict[str, Any]:
-        """What of the binary decides the command line; equal decisions give equal plans.
+    def decisions(self, *types: str) -> dict[str, Any]:
+        """What of the binary decides the command line and the ledger; equal decisions give equal plans.
 
-        type: today's name of the speculation that is asked for; what the build makes of others decides nothing.
+        types: today's names of the speculation that is asked for; what the build makes of others decides nothing.
         """
-        others = set(NGRAM_LENGTHS.values()) - {NGRAM_LENGTHS.get(type)}
+        lengths = {NGRAM_LENGTHS.get(type) for type in types}
+        drafting = any(not type.startswith("ngram-") for type in types)
+
+        def asked(flag: str) -> bool:
+            if flag in NGRAM_LENGTHS.values():
+                return flag in lengths
+            return bool(types) or not flag.startswith("--spec-")
+
         return {
             "optional": sorted(self.optional),
-            "spelling": {
-                key: value for key, value in sorted(self.spelling.items()) if key != value and key not in others
-            },
-            "spec_type": self.type_name(type),
-            "draft_missing": sorted(self.lacks(type)),
-            "rpc_draft_crash": self.rpc_draft_crash is not None,
+            "spelling": {key: value for key, value in sorted(self.spelling.items()) if key != value and asked(key)},
+            "spec_types": {type: self.type_name(type) for type in types},
+            "draft_missing": {type: sorted(self.lacks(type)) for type in types},
+            "rpc_draft_crash": drafting and self.rpc_draft_crash is not None,
             "levels": list(self.levels),
             "all_layers": self.all_layers,
-            "p_min": self.p_min,
+            "p_min": self.p_min if drafting else None,
             "bounds_output_rows": self.bounds_output_rows,
         }
 

@@ -110,13 +110,16 @@ def _live(plan: Mapping[str, Any], probe: Mapping[str, Any], proof: DraftProof) 
         )
     if slots is None:
         proof.unproven.append("The server does not show its slots, so whether all of them speculate was not seen.")
-    if probe.get("buffers") and not types and not proof.differences:
+    # A build that needs no --spec-type for it has no other type that a draft model could be of.
+    several = "--spec-type" in (plan.get("server_args") or ())
+    if probe.get("buffers") and not types and several and not proof.differences:
         proof.unproven.append(f"The log of this build does not name the type of speculation, planned is {wanted}.")
 
 
 def _idle(plan: Mapping[str, Any], what: str, proof: DraftProof) -> None:
     """Nothing was proposed, which is no fault where only some texts make a proposal."""
-    choosy = [flag for flag in ("--spec-draft-p-min", "--spec-draft-n-min") if _value(plan, flag)]
+    # Builds whose default is another one are told 0.0.
+    choosy = [flag for flag in ("--spec-draft-p-min", "--spec-draft-n-min") if float(_value(plan, flag) or 0)]
     if not plan["draft"]["enabled"]:
         proof.unproven.append(
             f"{_capital(what)} is loaded and proposed nothing on this prompt, as its answer did not repeat the prompt."

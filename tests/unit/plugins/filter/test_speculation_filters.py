@@ -23,8 +23,10 @@ def test_each_filter_does_what_it_says():
     broken = {"name": "a", "value": "1e3", "range": "a whole number from 0 to 64"}
     assert FILTERS["broken_rules"](rules) == [broken]
     assert FILTERS["without_speculation"](["--model", "m", "--spec-type", "ngram-mod"]) == ["--model", "m"]
-    assert FILTERS["lossless_differences"](["p"], ["a"], ["a"]) == []
-    assert len(FILTERS["lossless_differences"](["p"], ["a"], ["b"])) == 1
+    assert FILTERS["lossless_differences"](["p"], [{"text": "a"}], [{"text": "a"}]) == []
+    assert len(FILTERS["lossless_differences"](["p"], [{"text": "a"}], [{"text": "b"}])) == 1
+    early, whole = {"text": "a b", "tokens": 2, "tokens_unsent": 1}, {"text": "a b c", "tokens": 3}
+    assert FILTERS["lossless_differences"](["p"], [early], [whole], "4") == []
 
 
 @pytest.mark.parametrize(
@@ -37,7 +39,9 @@ def test_each_filter_does_what_it_says():
         ("without_speculation", ["--model m"], "must be a list of arguments"),
         ("without_speculation", [["--port", 8384]], "must be a list of arguments"),
         ("lossless_differences", ["p", ["a"], ["a"]], "must be lists"),
-        ("lossless_differences", [["p"], ["a"], []], "1 prompts have 1 and 0 completions"),
+        ("lossless_differences", [["p"], [{"text": "a"}], []], "1 prompts have 1 and 0 completions"),
+        ("lossless_differences", [["p"], [{}], [{"text": "a"}]], "text"),
+        ("lossless_differences", [["p"], [{"text": "a"}], [{"text": "a"}], "many"], "many"),
         ("lossless_differences", [["p"], [1], [2]], "lossless_differences"),
     ],
 )

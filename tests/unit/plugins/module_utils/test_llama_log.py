@@ -14,6 +14,10 @@ FIXTURES = Path(__file__).parent / "fixtures"
 SHARDED = (FIXTURES / "llama_server_sharded_draft.txt").read_text()
 # Recorded without --spec-type: the draft is loaded and dropped.
 DROPPED = (FIXTURES / "llama_server_dropped_draft.txt").read_text()
+# Recorded from builds of spring 2026 at the level of the plan, one slot: the draft's context comes after the slots.
+SPRING = {build: (FIXTURES / f"llama_server_{build}_sharded_draft.txt").read_text() for build in ("f49e917", "7d442ab")}
+# The same with two slots, on one machine, at the next level, which names the type.
+PER_SLOT = (FIXTURES / "llama_server_f49e917_draft_per_slot.txt").read_text()
 W2, W3 = "10.0.0.2:50052", "10.0.0.3:50052"
 
 
@@ -73,6 +77,64 @@ def test_rejected_draft_says_why():
     log = llama_log.parse(SHARDED.replace("adding speculative implementation 'draft-simple'", line))
     assert log.spec_error == "draft model vocab type must match"
     assert {b["model"] for b in log.buffers} == {"target"}
+
+
+@pytest.mark.parametrize("build", SPRING)
+def test_the_drafts_context_may_follow_the_slots(build):
+    log = llama_log.parse(SPRING[build])
+    assert {key: size for key, size in mib(log).items() if key[0] == "draft"} == {
+        ("draft", "weights", "CPU_Mapped"): 92.10,
+        ("draft", "output", "CPU"): 0.19,
+        ("draft", "kv", "CPU"): 22.5,
+        ("draft", "compute", "CPU"): 12.81,
+    }
+    # The statistics of a completion name the type, and nothing before it does.
+    assert (log.spec_types, log.spec_error, log.complete, log.draft_loading) == (["draft"], None, True, False)
+    assert llama_log.parse(SPRING[build].partition("statistics")[0]).spec_types == []
+
+
+def test_the_contexts_of_the_slots_come_together():
+    log = llama_log.parse(PER_SLOT)
+    assert {key: size for key, size in mib(log).items() if key[0] == "draft"} == {
+        ("draft", "weights", "CPU_Mapped"): 92.10,
+        ("draft", "output", "CPU"): 0.38,
+        ("draft", "kv", "CPU"): 22.5,
+        ("draft", "compute", "CPU"): 25.78,
+    }
+    assert mib(log)[("target", "kv", "CPU")] == 45.0
+    assert (log.spec_types, log.complete) == (["draft"], True)
+    later = "sched_reserve: reserving ...\nsched_reserve:        CPU compute buffer size =    99.00 MiB\n"
+    assert mib(llama_log.parse(PER_SLOT + later)) == mib(log)
+
+
+def test_a_context_that_is_made_to_look_and_freed_again_is_none():
+    """Until autumn 2025 the draft's vocabulary was compared by way of a context before there were slots."""
+    start, slots, rest = PER_SLOT.partition("srv    load_model: initializing slots")
+    first = rest.partition("common_speculative_init")[0].partition("\n")[2]
+    assert "KV buffer size" in first
+    rest = rest.replace("new slot, n_ctx = ", "new slot n_ctx_slot = ")
+    log = llama_log.parse(start + first + slots + rest)
+    assert (mib(log), log.complete) == (mib(llama_log.parse(PER_SLOT)), True)
+
+
+@pytest.mark.parametrize("cut", ["constructing llama_context", "id  1 | task -1 | new slot"])
+def test_a_log_that_ends_with_a_slots_context_ends_in_the_draft(cut):
+    log = llama_log.parse(PER_SLOT.rpartition(cut)[0])
+    assert (log.complete, log.draft_loading) == (False, True)
+
+
+def test_slots_that_are_not_listed_are_made_once_the_model_is_loaded():
+    text = "".join(line for line in PER_SLOT.splitlines(keepends=True) if "new slot" not in line)
+    assert llama_log.parse(text).complete
+
+
+@pytest.mark.parametrize(
+    "words", ["failed to create draft context", "speculative decoding not supported by this context"]
+)
+def test_slots_without_their_context_say_why(words):
+    start = PER_SLOT.partition("llama_context: constructing")[0]
+    log = llama_log.parse(f"{start}{words}\n")
+    assert log.spec_error == words
 
 
 @pytest.mark.parametrize("prefix", ["", "Nov 29 15:00:00 host llama-server[7]: "])

@@ -82,6 +82,8 @@ def test_ready_pool():
         "healthy": True,
         "completion": True,
         "text": " Paris.",
+        "tokens": None,
+        "tokens_unsent": None,
         "tokens_per_second": 20.0,
         "prompt_tokens_per_second": 30.0,
         "draft_n": 8,
@@ -96,6 +98,11 @@ def test_ready_pool():
     assert {key for _path, key, _body in requests} == {"Bearer sk-1"}
     sent = json.loads(requests[-1][2])
     assert (sent["prompt"], sent["n_predict"], sent["temperature"], sent["cache_prompt"]) == ("Hello", 4, 0.0, False)
+    assert sent["return_tokens"] is True
+
+
+def answered(tokens, counted):
+    return {"/completion": (200, {"content": "x", "tokens": tokens, "timings": {"predicted_n": counted}})}
 
 
 @pytest.mark.parametrize(
@@ -103,6 +110,14 @@ def test_ready_pool():
     [
         # a draft that never drafted is not mentioned by the server
         ({"/completion": (200, {"content": "x", "timings": {}})}, {"draft_n": 0, "draft_n_accepted": 0}),
+        (answered([7, 8], 2), {"tokens": 2, "tokens_unsent": 0}),
+        (answered([7, 8], 5), {"tokens": 2, "tokens_unsent": 3}),
+        (answered([7, 8], 1), {"tokens": 2, "tokens_unsent": 0}),
+        (answered([], 0), {"tokens": 0, "tokens_unsent": 0}),
+        # a server that lists none, or does not count
+        (answered([], 5), {"tokens": None, "tokens_unsent": None}),
+        (answered("7", 5), {"tokens": None, "tokens_unsent": None}),
+        (answered([7], None), {"tokens": None, "tokens_unsent": None}),
         ({"/slots": (200, [SLOT, dict(SLOT, speculative=False)])}, {"speculative": False}),
         ({"/slots": (501, LOADING)}, {"speculative": None, "slots": [], "n_ctx": 512, "healthy": True}),
         ({"/slots": (501, {}), "/props": (500, b"no json")}, {"n_ctx": None, "build_info": None, "healthy": True}),

@@ -21,6 +21,8 @@ from ansible_collections.relay.pool.plugins.plugin_utils.views.changes import ch
 from ansible_collections.relay.pool.plugins.plugin_utils.views.html import plan_html
 from ansible_collections.relay.pool.plugins.plugin_utils.views.table import plan_table
 
+from tests.unit.builds import TODAY, facts_of
+
 MIB = 1024 * 1024
 DRAFT = "/models/draft.gguf"
 NGRAM = Speculation("ngram-mod", 64, False)
@@ -555,6 +557,67 @@ def test_what_needs_no_file_is_dropped_as_well(ask, request, proposing, family):
     again = without_draft(dataclasses.replace(asked, previous=plan), "not live", "unsupported_build")
     assert (again["speculation"], again["draft"]["reason"]) == (None, "unsupported_build")
     assert kept(asked, again)["kept"]
+
+
+# Two builds that understand the same command lines.
+NEW = facts_of(TODAY, backends=["CPU", "CUDA", "RPC"])
+OLD = {**NEW, "version": "0.5.0", "build": 11400, "commit": "abc"}
+
+
+@pytest.mark.parametrize("changed", ["version", "build", "commit"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"draft_fallback": "ngram-mod"}, {"speculation_type": "ngram-mod", "draft": None, "draft_path": ""}],
+    ids=["draft", "fallback", "ngram"],
+)
+def test_another_build_tries_again_what_proved_not_to_be_live(ask, small, options, changed):
+    request = ask([700], [750], [300], llama={**OLD, changed: NEW[changed]}, **{**small, **options})
+    plan = make_plan(request)
+    assert plan["speculation"]
+    again = without_draft(dataclasses.replace(request, previous=plan), "not live", "unsupported_build")
+    assert kept(request, again)["kept"]
+    # Of facts that say nothing it is not known whether they are another build's, and a build does not free memory.
+    assert kept(request, {**again, "llama": dict.fromkeys(again["llama"])})["kept"]
+    full = without_draft(dataclasses.replace(request, previous=plan), "no room", "no_room")
+    newer = dataclasses.replace(request, llama={**request.llama, "version": "9", "build": 20000, "commit": "fff"})
+    assert kept(newer, full)["kept"]
+    tried = kept(newer, again)
+    assert (tried["kept"], tried["speculation"]) == (False, plan["speculation"])
+    assert tried["draft"]["enabled"] == plan["draft"]["enabled"]
+    assert tried["llama"]["build"] == 20000
+
+
+def test_another_build_tries_a_fallback_again(ask, proposing, small):
+    """Of a draft that the build cannot run by its own words, which another one cannot either."""
+    proposing(Verdict("unsupported_build", "too old"), None, NGRAM)
+    request = ask([700], [700], llama=OLD, **small)
+    again = without_draft(
+        dataclasses.replace(request, previous=make_plan(request)), "not live either", "unsupported_build"
+    )
+    assert (again["speculation"], kept(request, again)["kept"]) == (None, True)
+    assert kept(dataclasses.replace(request, llama=NEW), again)["speculation"] == "ngram-mod"
+
+
+def test_another_build_moves_nothing_that_it_does_not_decide(ask, proposing, small):
+    older = {**OLD, "spec_types": ["none", "draft-simple"]}
+    for options, type in (({}, None), (small, "draft-simple")):
+        request = ask([700], [750], [300], llama=NEW, **options)
+        plan = make_plan(request)
+        assert (plan["speculation"], kept(dataclasses.replace(request, llama=older), plan)["kept"]) == (type, True)
+    # The fallback is asked for as well, and a running draft is not what shows it.
+    request = ask([700], [750], [300], llama=NEW, draft_fallback="ngram-mod", **small)
+    assert not kept(dataclasses.replace(request, llama=older), make_plan(request))["kept"]
+    # A build that has no words for drafts, and a plan without one.
+    request = ask([700], [750], [300], llama=NEW)
+    flags = [flag for flag in NEW["flags"] if not flag.startswith(("--spec", "--draft", "--model-draft", "-md"))]
+    bare = {**OLD, "flags": flags, "spec_types": [], "values": {}}
+    assert kept(dataclasses.replace(request, llama=bare), make_plan(request))["kept"]
+    # What the build says of itself is a reason, as ever.
+    request = ask([700], [750], [300], llama=bare, **small)
+    plan = make_plan(request)
+    assert plan["draft"]["reason"] == "unsupported_build"
+    assert kept(dataclasses.replace(request, llama={**bare, "build": 11401}), plan)["kept"]
+    assert kept(dataclasses.replace(request, llama=NEW), plan)["draft"]["enabled"]
 
 
 def test_a_plan_of_an_older_version_is_replaced(ask, small):

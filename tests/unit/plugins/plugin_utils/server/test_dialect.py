@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.server.command_line import llama_server_args
@@ -46,7 +48,7 @@ def llama(flags, **fields):
 
 
 def test_no_facts_mean_today():
-    assert dialect(None).decisions() == dialect(llama(TODAY)).decisions()
+    assert dialect(None).decisions(*TYPES) == dialect(llama(TODAY)).decisions(*TYPES)
 
 
 def test_old_spelling():
@@ -143,9 +145,25 @@ def test_only_the_speculation_that_is_asked_for_decides():
     today = dialect(llama(TODAY))
     older = dialect(llama([flag for flag in TODAY if "ngram" not in flag], spec_types=["none", "draft-simple"]))
     assert older.decisions() == today.decisions()
-    for type in ("ngram-mod", "draft-mtp"):
-        assert older.decisions(type) != today.decisions(type)
-    assert older.decisions("ngram-mod")["draft_missing"] == ["--spec-type ngram-mod"]
+    assert older.decisions("draft-simple") == today.decisions("draft-simple")
+    for types in (("ngram-mod",), ("draft-mtp",), ("draft-simple", "ngram-mod")):
+        assert older.decisions(*types) != today.decisions(*types)
+    assert older.decisions("ngram-mod")["draft_missing"] == {"ngram-mod": ["--spec-type ngram-mod"]}
+
+
+def test_the_words_for_drafts_decide_nothing_without_one():
+    """Only what a plan without speculation is made with: builds that differ in more give other plans."""
+    facts = facts_of(B11434)
+    plain = [flag for flag in facts["flags"] if not flag.startswith(("--spec", "--draft", "-md", "-devd", "-ngld"))]
+    today, bare = dialect(facts), dialect({**facts, "flags": plain, "spec_types": [], "rpc_reuses_graphs": True})
+    bare = dataclasses.replace(bare, rpc_draft_crash="it ends", p_min=0.75)
+    assert today.decisions() == bare.decisions()
+    for type in ("draft-simple", "ngram-mod"):
+        assert today.decisions(type) != bare.decisions(type)
+    crash = dataclasses.replace(today, rpc_draft_crash="it ends", p_min=0.75)
+    assert crash.decisions("ngram-mod") == today.decisions("ngram-mod")
+    for changed in ({"rpc_draft_crash": "it ends"}, {"p_min": 0.75}):
+        assert dataclasses.replace(today, **changed).decisions("draft-mtp") != today.decisions("draft-mtp")
 
 
 # The draft's part of the command line of each build: all a plan may have, for a draft on the host's CPU.
@@ -271,7 +289,7 @@ def test_devices_that_are_named_by_address_are_too_old_for_several_machines():
 )
 def test_two_contexts_on_one_rpc_device(build, changes, crashes):
     found = dialect(facts_of(build, **changes))
-    assert (found.rpc_draft_crash is not None) == crashes == found.decisions()["rpc_draft_crash"]
+    assert (found.rpc_draft_crash is not None) == crashes == found.decisions("draft-simple")["rpc_draft_crash"]
     if crashes:
         assert found.rpc_draft_crash.startswith(found.name)
         assert "keep the draft on the host" in found.rpc_draft_crash

@@ -27,7 +27,7 @@ PLAN = {
     ],
     "workers": [{"host": "w1", "endpoint": "10.0.0.2:50052", "devices": ["CUDA0", "CUDA1"]}],
     "speculation": "draft-simple",
-    "server_args": ["--spec-draft-model", "/m/draft.gguf", "--spec-draft-ngl", "99"],
+    "server_args": ["--spec-draft-model", "/m/draft.gguf", "--spec-draft-ngl", "99", "--spec-type", "draft-simple"],
     "draft": {
         "enabled": True,
         "reason": "enabled",
@@ -37,6 +37,8 @@ PLAN = {
         "memory": {"weights_bytes": 40 * MIB, "kv_bytes": 4 * MIB, "compute_bytes": MIB, "total_bytes": 45 * MIB},
     },
 }
+# As a build has it in which a draft model runs by being named, and whose own default is another one.
+BY_NAME = ["--model-draft", "/m/draft.gguf", "--n-gpu-layers-draft", "99", "--draft-p-min", "0.0"]
 NONE = {"enabled": False, "reason": "not_configured", "path": None, "host": None, "device": None, "memory": None}
 
 
@@ -221,6 +223,8 @@ def test_a_draft_that_is_not_as_planned_is_a_difference_of_its_own(planned, prob
         # the name that an older build has for it, and one that names none
         (PLAN, changed(spec_types=["draft"])),
         (PLAN, changed(spec_types=[])),
+        # one that has no other type for a draft model needs to name none
+        (plan(server_args=BY_NAME), changed(spec_types=[])),
         # MTP of the target: its cache lies with the target's layers
         (
             plan({"path": None, "device": None, "memory": {"total_bytes": 6 * MIB}}, speculation="draft-mtp"),
@@ -238,7 +242,7 @@ def test_every_kind_of_speculation_as_planned(planned, probe):
     rest, draft, proof = said(planned, probe)
     assert (rest, draft) == ([], [])
     assert any(" is live: " in sentence for sentence in proof.proven)
-    assert bool(proof.unproven) == (not probe["spec_types"])
+    assert bool(proof.unproven) == (not probe["spec_types"] and "--spec-type" in planned["server_args"])
 
 
 def test_a_draft_that_was_dropped_is_one_sentence():
@@ -277,6 +281,11 @@ def test_no_proposal_is_no_difference_where_it_may_be_so(planned, types, words):
     assert (rest, draft) == ([], [])
     assert words in " ".join(proof.unproven)
     assert not any("live" in sentence for sentence in proof.proven)
+
+
+def test_a_limit_of_zero_excuses_nothing():
+    _rest, draft, _proof = said(plan(server_args=BY_NAME), changed(draft_n=0, spec_types=[]))
+    assert draft == ["The draft /m/draft.gguf is loaded, but it proposed no token for the prompt."]
 
 
 def test_slots_that_are_hidden_prove_nothing():
