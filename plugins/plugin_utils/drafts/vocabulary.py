@@ -83,7 +83,8 @@ def not_compared(
         return [str(note) for note in comparison.get("notes") or ()]
     mine, other = target.get("tokenizer") or {}, draft.get("tokenizer") or {}
     return [
-        f"{what} is {mine[key]!s:.80} in the target and {other[key]!s:.80} in the draft, which llama.cpp does not compare"
+        f"{what} is {mine[key]!s:.80} in the target and {other[key]!s:.80} in the draft, "
+        "which llama.cpp does not compare"
         for key, what in (("eos_token_id", "eos_token_id"), ("pre", "the pre-tokenizer"))
         if key in mine and key in other and mine[key] != other[key]
     ]
