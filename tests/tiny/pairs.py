@@ -22,6 +22,7 @@ N_EMBD, N_FF, N_KV = 64, 128, 32
 USER_DEFINED, UNUSED = 4, 5
 SIZE = 300
 LOUD = 8
+PADDING_SCORE = -1000.0  # what convert_hf_to_gguf.py gives to tokens that it adds
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,11 @@ def longer(words: Vocabulary, count: int, text: str = "w{}", kind: int = NORMAL)
     """``count`` tokens more, of this type; {} in the text is the number."""
     first = len(words.tokens)
     more = [text.format(number) for number in range(first, first + count)]
-    return dataclasses.replace(words, tokens=[*words.tokens, *more], types=[*(words.types or ()), *[kind] * count])
+    keys = dict(words.keys)
+    if "scores" in keys:
+        keys["scores"] = [*keys["scores"], *[PADDING_SCORE] * count]
+    types = [*(words.types or ()), *[kind] * count]
+    return dataclasses.replace(words, tokens=[*words.tokens, *more], types=types, keys=keys)
 
 
 def padded(model: Tiny, count: int, text: str = "[PAD{}]", kind: int = UNUSED) -> Tiny:

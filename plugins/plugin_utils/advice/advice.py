@@ -12,6 +12,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.advice.links import lin
 from ansible_collections.relay.pool.plugins.plugin_utils.advice.network import network_advice
 from ansible_collections.relay.pool.plugins.plugin_utils.advice.ports import SERVER, WORKER, port_advice
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts.eligibility import QUIET, Verdict
+from ansible_collections.relay.pool.plugins.plugin_utils.drafts.pre_tokenizers import unknown_name
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts.types import Speculation
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import Layout, stages
 from ansible_collections.relay.pool.plugins.plugin_utils.memory import kv
@@ -28,10 +29,13 @@ def warnings(
         found.append("llama.cpp is not installed yet: the flags of a current build are assumed")
     elif dialect.assumed:
         found.append("the flags of llama-server could not be read: those of a current build are assumed")
+    unknown = unknown_name(request.model, request.llama)
+    if unknown:
+        found.append(f"{request.model_path} {unknown}: llama-server may not load it, unless the build is another one")
     if verdict.reason not in QUIET:
         found.append(f"no draft ({verdict.reason}): {verdict.message}")
     if verdict.enabled and speculation and speculation.own_file:
-        found += draft_warnings(request)
+        found += draft_warnings(request, speculation)
     total, per_slot = kv.context(request.ctx_size, request.parallel)
     if total != request.ctx_size:
         found.append(

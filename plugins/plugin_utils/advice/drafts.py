@@ -9,7 +9,8 @@ from ansible_collections.relay.pool.plugins.plugin_utils.drafts import architect
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts.charge import FALLS_BACK
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts.eligibility import MIN_SPEEDUP, Verdict, compatibility
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts.rounds import ASSUMED_ACCEPTANCE, Rounds, draft_rounds
-from ansible_collections.relay.pool.plugins.plugin_utils.drafts.types import MTP, Speculation
+from ansible_collections.relay.pool.plugins.plugin_utils.drafts.types import MTP, SIMPLE, Speculation
+from ansible_collections.relay.pool.plugins.plugin_utils.drafts.vocabulary import lone_padding, not_compared
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.hops import hop_seconds
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.layout import Layout
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.speed import (
@@ -37,18 +38,22 @@ SHARED_KB, ALONE_KB = 200, 21
 WITHOUT = frozenset(("not_configured", "not_found"))
 
 
-def draft_warnings(request: Request) -> list[str]:
-    """Of a draft that runs: the vocabularies were taken on trust, texts end differently, or it is no smaller."""
+def draft_warnings(request: Request, speculation: Speculation) -> list[str]:
+    """Of a draft that runs: what its tokens bring with them, or that it is no smaller than what it drafts for."""
     found = []
     draft = request.draft or {}
     if draft and compatibility(request.model, draft, request.comparison)["reason"] == "unknown":
         found.append("the vocabularies of target and draft could not be compared: verify that the draft is live")
-    ends = [(gguf.get("tokenizer") or {}).get("eos_token_id") for gguf in (request.model, draft)]
-    if None not in ends and ends[0] != ends[1]:
+    lone = lone_padding(request.model, draft)
+    if lone:
+        numbers = f"{lone[0]} to {lone[1]}" if lone[0] < lone[1] else f"{lone[0]}"
         found.append(
-            f"eos_token_id is {ends[0]} in the target and {ends[1]} in the draft: what is proposed at the end of a "
-            "text is thrown away"
+            f"only the target has the tokens {numbers}, padding that no text gives: a client that sends such a number, "
+            "in prompt or logit_bias, aborts llama-server; let in trusted clients only (relay_api_key), or use a draft "
+            f"with {lone[1] + 1} tokens"
         )
+    if speculation.type == SIMPLE:
+        found += [f"{note}: the draft may be right less often, a measurement tells" for note in _notes(request)]
     mine, other = request.model.get("size_bytes"), draft.get("size_bytes")
     if mine and other and other >= mine:
         found.append(
@@ -56,6 +61,10 @@ def draft_warnings(request: Request) -> list[str]:
             "only a much smaller model drafts faster"
         )
     return found
+
+
+def _notes(request: Request) -> list[str]:
+    return not_compared(request.model, request.draft or {}, request.comparison)
 
 
 def draft_advice(

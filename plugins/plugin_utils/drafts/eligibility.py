@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts import architectures, heads
+from ansible_collections.relay.pool.plugins.plugin_utils.drafts.pre_tokenizers import unknown_name
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts.proposals import speculation_of
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts.recurrent import refusal, state_saved
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts.types import (
@@ -26,7 +27,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.drafts.types import (
     own_type,
     telling,
 )
-from ansible_collections.relay.pool.plugins.plugin_utils.drafts.vocabulary import compatibility, same_tokens
+from ansible_collections.relay.pool.plugins.plugin_utils.drafts.vocabulary import compatibility, fault, same_tokens
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.memory import kv
 from ansible_collections.relay.pool.plugins.plugin_utils.memory.caches import NO_CACHE
@@ -187,6 +188,11 @@ def _file_verdict(request: Request, kind: str) -> Verdict | None:
             wrong += ", or relay_draft_model to nothing to draft with the target's own layers"
         return Verdict("unsupported_build", wrong)
     model_shape(draft)
+    wrong = fault(draft) or _unknown_pre(request)
+    if wrong:
+        return Verdict(
+            "unsupported_build", f"{pair.path} {wrong}, and llama-server ends while it loads it: use another draft"
+        )
     wrong = heads.misfit(kind, pair, request.draft_p_min)
     if wrong:
         return Verdict("unsupported_build", wrong)
@@ -198,6 +204,13 @@ def _file_verdict(request: Request, kind: str) -> Verdict | None:
             f"{pair.path} cannot draft for this target: {vocabulary['message']}: use a draft of the same family",
         )
     return _model_verdict(request) if kind == SIMPLE else None
+
+
+def _unknown_pre(request: Request) -> str | None:
+    """What unknown_name says of the draft; a build that loads the target knows the target's own name."""
+    draft = request.draft or {}
+    names = [(gguf.get("tokenizer") or {}).get("pre") for gguf in (request.model, draft)]
+    return unknown_name(draft, request.llama) if names[0] != names[1] else None
 
 
 def _model_verdict(request: Request) -> Verdict | None:

@@ -52,7 +52,43 @@ def compatibility(
             f"the target has {_size(mine)} tokens and the draft {_size(other)}: {apart} apart, at most "
             f"{MAX_VOCAB_DIFFERENCE} are allowed",
         )
-    return _compare_tokens(mine, other)
+    found = _compare_tokens(mine, other)
+    if found["compatible"]:
+        for side, gguf in (("target", target), ("draft", draft)):
+            if fault(gguf):
+                return _no("fault", f"the {side} {fault(gguf)}, and llama-server ends while it loads it")
+    return found
+
+
+def fault(gguf: Mapping[str, Any]) -> str | None:
+    """Why llama.cpp does not load the vocabulary of a file, as the end of a sentence; None: nothing is known."""
+    found = (gguf.get("tokenizer") or {}).get("fault")
+    return str(found) if found else None
+
+
+def lone_padding(target: Mapping[str, Any], draft: Mapping[str, Any]) -> tuple[int, int] | None:
+    """The first and the last number of the tokens that only the target has; None where there are none.
+
+    They are padding that no text gives, or the draft would have been refused. A client that sends such a number, in a
+    prompt or in logit_bias, makes llama-server abort all the same: the draft is given a token that it does not have.
+    """
+    n_mine, n_other = (_size(gguf.get("tokenizer") or {}) for gguf in (target, draft))
+    return (n_other, n_mine - 1) if 0 < n_other < n_mine else None
+
+
+def not_compared(
+    target: Mapping[str, Any], draft: Mapping[str, Any], comparison: Mapping[str, Any] | None = None
+) -> list[str]:
+    """What differs and llama.cpp does not mind; gguf_info says so of both files, and their facts tell as well."""
+    if comparison:
+        return [str(note) for note in comparison.get("notes") or ()]
+    mine, other = target.get("tokenizer") or {}, draft.get("tokenizer") or {}
+    return [
+        f"{what} is {mine[key]!s:.80} in the target and {other[key]!s:.80} in the draft, "
+        "which llama.cpp does not compare"
+        for key, what in (("eos_token_id", "eos_token_id"), ("pre", "the pre-tokenizer"))
+        if key in mine and key in other and mine[key] != other[key]
+    ]
 
 
 def same_tokens(
@@ -100,12 +136,13 @@ def _compare_tokens(mine: Mapping[str, Any], other: Mapping[str, Any]) -> dict[s
     common = min(n_mine, n_other)
     # A token beyond the smaller vocabulary aborts the server, so what the larger one has more must be padding.
     side, larger = ("target", mine) if n_mine > n_other else ("draft", other)
-    padding_from = larger.get("padding_from")
-    if padding_from is None or padding_from > common:
+    sizes = f"the target has {n_mine} tokens and the draft {n_other}, and those of the {side} from {common} on are"
+    if not _all_from(larger, "padding_from", common):
+        return _no("padding", f"{sizes} in use: llama-server would abort at the first of them")
+    if larger is mine and not _all_from(mine, "unreachable_from", common):
         return _no(
             "padding",
-            f"the target has {n_mine} tokens and the draft {n_other}, and those of the {side} from {common} on are in "
-            "use: llama-server would abort at the first of them",
+            f"{sizes} padding that a text in a prompt becomes: llama-server would abort at such a prompt",
         )
     digests = _digest_at(mine, common), _digest_at(other, common)
     if all(digests):
@@ -116,6 +153,11 @@ def _compare_tokens(mine: Mapping[str, Any], other: Mapping[str, Any]) -> dict[s
     if differ:
         return _no("token", "the tokens of target and draft differ")
     return _yes("the vocabularies match up to padding")
+
+
+def _all_from(tokenizer: Mapping[str, Any], what: str, number: int) -> bool:
+    first = tokenizer.get(what)
+    return first is not None and first <= number
 
 
 def _digest_at(tokenizer: Mapping[str, Any], n_tokens: int) -> str | None:

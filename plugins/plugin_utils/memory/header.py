@@ -39,6 +39,7 @@ GGUF: dict[str, Any] = {
     },
     "tokenizer": {
         "type": TEXT,
+        "pre": TEXT,
         "n_tokens": SIZE,
         "bos_token_id": SIZE,
         "eos_token_id": SIZE,
@@ -49,6 +50,8 @@ GGUF: dict[str, Any] = {
         "chunk_digests": [TEXT],
         "tail_digests": [TEXT],
         "padding_from": SIZE,
+        "unreachable_from": SIZE,
+        "fault": TEXT,
     },
 }
 

@@ -11,6 +11,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.advice.advice import ad
 from ansible_collections.relay.pool.plugins.plugin_utils.advice.better_host import better_host
 from ansible_collections.relay.pool.plugins.plugin_utils.advice.unused import unused
 from ansible_collections.relay.pool.plugins.plugin_utils.drafts.eligibility import Verdict
+from ansible_collections.relay.pool.plugins.plugin_utils.drafts.vocabulary import fault
 from ansible_collections.relay.pool.plugins.plugin_utils.errors import UNREADABLE, PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.arrangement import Arrangement
 from ansible_collections.relay.pool.plugins.plugin_utils.layouts.best import pool_replica
@@ -49,6 +50,12 @@ class Planner:
         self.refused: list[Refusal] = []
         self.pool = self._pool(deciding_gpus(request.previous) if keep else {})
         self.speculator = Speculator(request, self.dialect, self.pool)
+        wrong = fault(request.model)
+        if wrong:
+            raise PoolError(
+                f"{request.model.get('path')} {wrong}, and llama-server ends while it loads it: convert the model "
+                "again, or use another file"
+            )
 
     def _pool(self, before: Mapping[str, Collection[str]]) -> Pool:
         request = self.request

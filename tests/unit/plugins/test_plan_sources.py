@@ -30,6 +30,26 @@ def test_what_is_not_there_is_planned_from_its_source(models, site, plan, tmp_pa
     assert len(site.requests) > 0
 
 
+def test_a_draft_with_other_tokens_is_refused_by_the_first_of_them(models, site, plan, tmp_path):
+    """Each side under its own name, wherever the draft lies."""
+    content = models["draft"].read_bytes()
+    assert content.count(b"t39") == 1
+    other = tmp_path / "other.gguf"
+    other.write_bytes(content.replace(b"t39", b"u39"))
+    places = (
+        {"relay_draft_model": str(other)},
+        {
+            "relay_draft_model": "/not/there/d.gguf",
+            "relay_draft_model_source": site.add("/draft.gguf", other.read_bytes()),
+        },
+    )
+    for place in places:
+        status, said, planned = plan(relay_model=str(models["model"]), **place)
+        assert status == 0, said
+        assert planned["draft"]["reason"] == "tokenizer_mismatch"
+        assert "token 39 is 't39' in the target and 'u39' in the draft" in planned["draft"]["message"]
+
+
 def test_a_dry_run_reads_the_source_too_and_a_draft_without_one_is_named(models, site, plan, tmp_path):
     url = site.add("/model.gguf", models["model"].read_bytes())
     status, said, _planned = plan(

@@ -9,14 +9,14 @@ import hashlib
 import struct
 
 import pytest
-from ansible_collections.relay.pool.plugins.module_utils import tokenizer
+from ansible_collections.relay.pool.plugins.module_utils import tokenizer, tokenizer_faults
 from ansible_collections.relay.pool.plugins.module_utils.gguf_files import read_files
 from ansible_collections.relay.pool.plugins.module_utils.gguf_info import describe
 from ansible_collections.relay.pool.plugins.module_utils.gguf_reader import GgufError
 from ansible_collections.relay.pool.plugins.module_utils.tokenizer import TokenizerListener, tokenizer_facts
 from ansible_collections.relay.pool.plugins.module_utils.tokenizer_compare import compare_facts
 
-NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 
 
 @pytest.fixture
@@ -169,14 +169,106 @@ def test_what_counts_as_padding(vocabulary, tail, types, keys, padding):
     assert facts_of(vocabulary(tokens=tokens, types=types, **keys))["padding_from"] == expected
 
 
+@pytest.mark.parametrize(
+    ("model", "tail", "types", "unreachable"),  # how many of the tail's tokens are, counted from the end
+    [
+        ("llama", ["[PAD300]", "[PAD301]"], [UNUSED, UNUSED], 2),
+        ("llama", ["[PAD300]", "[PAD301]"], [NORMAL, NORMAL], 2),
+        ("llama", ["[PAD300]", "<dummy00301>"], None, 2),
+        ("llama", ["<|extra_0|>", "[unused1]"], None, 2),
+        ("llama", ["<|extra_0|>", "[unused1]"], [UNUSED, UNUSED], 2),
+        ("llama", ["<|extra_0|>", "[unused1]"], [NORMAL, NORMAL], 0),  # the model may say them
+        # llama.cpp looks for their texts in every prompt
+        *(("llama", ["[PAD300]", "[PAD301]"], [kind, kind], 0) for kind in (UNKNOWN, CONTROL, USER_DEFINED)),
+        ("llama", ["[PAD300]", "[PAD301]"], [CONTROL, UNUSED], 1),
+        ("llama", ["ab", "[PAD301]"], [UNUSED, UNUSED], 1),  # a and b become ab
+        ("gpt2", ["[PAD300]", "[PAD301]"], [UNUSED, UNUSED], 2),
+        ("bert", ["[PAD300]", "[PAD301]"], [UNUSED, UNUSED], 2),
+        # these look for the texts of all tokens
+        *((model, ["[PAD300]", "[PAD301]"], [UNUSED, UNUSED], 0) for model in ("rwkv", "t5", "plamo2", "of-tomorrow")),
+    ],
+)
+def test_which_padding_no_text_becomes(vocabulary, model, tail, types, unreachable):
+    tokens = [f"w{number}" for number in range(300)] + tail
+    types = None if types is None else [NORMAL] * 300 + types
+    expected = len(tokens) - unreachable if unreachable else None
+    assert facts_of(vocabulary(model=model, tokens=tokens, types=types))["unreachable_from"] == expected
+
+
+@pytest.mark.parametrize("big", [False, True])
+@pytest.mark.parametrize(
+    ("changes", "twice"),
+    [
+        ({}, False),
+        ({2: "w4000", 4000: "w2"}, False),
+        ({3: "w0"}, True),
+        ({8999: "w5"}, True),  # alone in its run
+        ({8998: "same", 8999: "same"}, True),
+        ({2: "x" * 300, 4000: "x" * 299}, False),
+        ({2: "x" * 300, 4000: "x" * 300}, True),
+        ({7: "", 4500: ""}, False),  # each is called by its number
+        ({7: "", 4500: "[EMPTY_7]"}, True),
+        ({7: b"a\0b", 8: b"a\0c"}, True),  # a NUL ends a text
+        ({7: b"\0b", 8: b"\0c"}, False),
+        ({7: b"w8\0"}, True),
+        ({7: "w8 "}, False),
+    ],
+)
+def test_a_text_that_occurs_twice(vocabulary, changes, twice, big):
+    tokens = [f"w{number}".encode() for number in range(9000)]
+    for number, text in changes.items():
+        tokens[number] = text if isinstance(text, bytes) else text.encode()
+    fault = facts_of(vocabulary(tokens=tokens, big=big))["fault"]
+    assert fault == ("has a text that occurs twice among its tokens" if twice else None)
+    assert facts_of(vocabulary(model="none", tokens=tokens, big=big))["fault"] is None
+
+
+def test_digests_of_64_bits_where_python_has_shorter_hashes(monkeypatch):
+    values = {tokenizer_faults._short_digest(b"%d" % number) for number in range(1000)}
+    assert len(values) == 1000
+    assert -(2**63) <= min(values) < -(2**62) < 2**62 < max(values) < 2**63
+    monkeypatch.setattr(tokenizer_faults, "DIGEST", tokenizer_faults._short_digest)
+    repeats = tokenizer_faults.Repeats()
+    repeats.feed([b"a", b"b"])
+    assert repeats.fault() is None
+    repeats.feed([b"a"])
+    assert "twice" in repeats.fault()
+
+
+@pytest.mark.parametrize(
+    ("model", "text", "fault"),
+    [
+        ("llama", "<0x0A>", False),
+        ("llama", "abc", False),  # is read as a byte of no digits
+        ("llama", "ab", True),
+        ("llama", "a", True),
+        ("llama", "", False),
+        ("llama", b"ab\0cdef", True),
+        ("gpt2", "ab", True),
+        ("t5", "ab", True),
+        ("rwkv", "ab", False),
+        ("plamo2", "ab", False),
+        ("bert", "<0x0A>", True),
+    ],
+)
+def test_a_token_that_is_called_a_byte_and_stands_for_none(vocabulary, model, text, fault):
+    tokens = [f"w{number}".encode() for number in range(300)]
+    tokens[270] = text if isinstance(text, bytes) else text.encode()
+    types = [NORMAL] * 300
+    assert facts_of(vocabulary(model=model, tokens=tokens, types=types))["fault"] is None
+    types[270] = BYTE
+    expected = "has a token of the type byte, number 270, that stands for no byte" if fault else None
+    assert facts_of(vocabulary(model=model, tokens=tokens, types=types))["fault"] == expected
+
+
 WORDS = [f"w{number}" for number in range(300)]
 
 
-def padded(count):
+def padded(count, kind=UNUSED):
     """A vocabulary with ``count`` padding tokens behind it, and its types."""
     return {
         "tokens": WORDS + [f"[PAD{number}]" for number in range(300, 300 + count)],
-        "types": [NORMAL] * 300 + [UNUSED] * count,
+        "types": [NORMAL] * 300 + [kind] * count,
     }
 
 
@@ -204,6 +296,10 @@ def changed(number, word="other"):
         ({}, padded(128), None, None),
         (padded(128), padded(0), None, None),
         (padded(128), padded(60), None, None),
+        ({}, padded(5, USER_DEFINED), None, None),
+        (padded(5, USER_DEFINED), {}, "padding", "the target's tokens from 300 on are padding that a text in a prompt"),
+        (changed(290, "w5"), changed(290, "w5"), "fault", "the target has a text that occurs twice among its tokens"),
+        (changed(3), changed(3, "w5"), "fault", "the draft has a text that occurs twice"),
         (padded(129), {}, "size", "the target has 429 tokens and the draft 300, 129 more"),
         ({}, padded(129), "size", "at most 128 are allowed"),
         ({"tokens": [*WORDS, "<|im_start|>", "<|im_end|>"]}, {}, "padding", "the target's tokens from 300 on"),
@@ -224,6 +320,14 @@ def test_the_rule(vocabulary, target, draft, reason, sentence):
     # The facts alone, from two machines, give the same verdict.
     alone = compare_facts(facts_of(paths[0]), facts_of(paths[1]))
     assert alone["reason"] == reason
+
+
+def test_a_draft_that_asks_for_its_target(vocabulary):
+    target, draft = vocabulary("target.gguf"), vocabulary("draft.gguf", **changed(270, "ZZ"))
+    sentence = "token 270 is 'w270' in the target and 'ZZ' in the draft"
+    assert describe(target, draft)["comparison"]["first_difference"] == sentence
+    turned = describe(draft, target, compare_as="target")
+    assert (turned["path"], turned["comparison"]["first_difference"]) == (draft, sentence)
 
 
 def test_a_target_without_a_tokenizer(gguf_factory, vocabulary):

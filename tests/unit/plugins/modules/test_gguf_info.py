@@ -45,17 +45,39 @@ def test_describes_and_changes_nothing(gguf_factory, run, check_mode):
 
 def test_compares(gguf_factory, run):
     keys = [("add_string", "tokenizer.ggml.model", "llama")]
-    target = gguf_factory.model("target.gguf", keys=keys, tokens=["a"] * 9)
-    draft = gguf_factory.model("draft.gguf", keys=keys, tokens=["a"] * 8 + ["b"])
-    _status, answer = run(path=str(target), compare_with=str(draft))
-    assert answer["gguf"]["comparison"] == {
-        "compatible": False,
-        "reason": "token",
-        "first_difference": "token 8 is 'a' in the target and 'b' in the draft",
-        "notes": [],
-    }
-    _status, answer = run(path=str(draft), compare_with=str(target), side="draft")
-    assert answer["gguf"]["comparison"]["first_difference"] == "token 8 is 'a' in the target and 'b' in the draft"
+    target = str(gguf_factory.model("target.gguf", keys=keys, tokens="abcdefghi"))
+    draft = str(gguf_factory.model("draft.gguf", keys=keys, tokens="abcdefghx"))
+    for options in (
+        {"path": target, "compare_with": draft},
+        {"path": draft, "compare_with": target, "compare_as": "target"},
+    ):
+        _status, answer = run(**options)
+        assert answer["gguf"]["path"] == options["path"]
+        assert answer["gguf"]["comparison"] == {
+            "compatible": False,
+            "reason": "token",
+            "first_difference": "token 8 is 'i' in the target and 'x' in the draft",
+            "notes": [],
+        }
+
+
+def test_what_a_web_server_has_is_compared_with_its_target(gguf_factory, site, run):
+    keys = [("add_string", "tokenizer.ggml.model", "llama")]
+    target = str(gguf_factory.model("target.gguf", keys=keys, tokens="abcdefghi"))
+    draft = site.add("/d.gguf", gguf_factory.model("draft.gguf", keys=keys, tokens="abcdefghx").read_bytes())
+    comparison = run(url=draft, compare_with=target, compare_as="target")[1]["gguf"]["comparison"]
+    assert comparison["first_difference"] == "token 8 is 'i' in the target and 'x' in the draft"
+
+
+def test_warns_of_a_vocabulary_that_llama_cpp_does_not_load(gguf_factory, run):
+    keys = [("add_string", "tokenizer.ggml.model", "llama")]
+    path = gguf_factory.model("m.gguf", keys=keys, tokens=["a"] * 9)
+    status, answer = run(path=str(path))
+    assert (status, answer["warned"]) == (
+        0,
+        f"{path} has a text that occurs twice among its tokens, and llama-server ends while it loads it: convert the "
+        "model again.",
+    )
 
 
 @pytest.mark.parametrize("option", ["path", "compare_with"])

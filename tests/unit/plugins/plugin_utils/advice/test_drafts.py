@@ -194,12 +194,53 @@ def test_a_target_whose_own_layers_draft(advice, world, arch, options, told):
     assert (line in lines) is told
 
 
-@pytest.mark.parametrize(("eos", "warned"), [((2, 2), False), ((2, 3), True), ((None, 3), False)])
-def test_texts_that_end_differently(ask, world, eos, warned):
-    model, draft = world.gguf(), world.gguf("/models/draft.gguf", n_layer=4, layer_mib=10, embd_mib=5, output_mib=5)
-    for gguf, number in zip((model, draft), eos):
-        gguf["tokenizer"]["eos_token_id"] = number
-    plan = make_plan(ask([1600], [1600], model=model, draft=draft, draft_path="/models/draft.gguf"))
-    assert plan["draft"]["enabled"]
-    found = [line for line in plan["warnings"] if line.startswith("eos_token_id is 2 in the target and 3 in the draft")]
-    assert bool(found) is warned
+@pytest.fixture
+def warned(ask, world):
+    """The warnings of a plan with a draft; ``target`` and ``draft`` are facts of their tokenizers."""
+
+    def make(target=None, draft=None, path="/models/draft.gguf", **options):
+        files = world.gguf(), world.gguf(path, n_layer=4, layer_mib=20, embd_mib=10, output_mib=10)
+        for gguf, facts in zip(files, (target, draft)):
+            gguf["tokenizer"].update(facts or {})
+        plan = make_plan(ask([1300], [1300], model=files[0], draft=files[1], draft_path=path, **options))
+        assert plan["draft"]["enabled"], plan["draft"]["message"]
+        return [line for line in plan["warnings"] if "llama.cpp is not installed" not in line]
+
+    return make
+
+
+PADDED = {"padding_from": 32000, "unreachable_from": 32000, "digest": "x", "tail_digests": ["same"]}
+
+
+def test_padding_that_only_the_target_has_is_named_by_its_numbers(warned):
+    assert warned() == []
+    assert warned(draft={**PADDED, "n_tokens": 32005}) == []
+    more = {**PADDED, "n_tokens": 32005, "tail_digests": ["same", "b", "c", "d", "e"]}
+    for comparison in (None, {"compatible": True, "notes": []}):
+        assert warned(more, comparison=comparison) == [
+            "only the target has the tokens 32000 to 32004, padding that no text gives: a client that sends such a "
+            "number, in prompt or logit_bias, aborts llama-server; let in trusted clients only (relay_api_key), or use "
+            "a draft with 32005 tokens"
+        ]
+    (line,) = warned({**PADDED, "n_tokens": 32001})
+    assert line.startswith("only the target has the tokens 32000, padding")
+
+
+def test_what_llama_cpp_does_not_compare_is_said(warned):
+    (line,) = warned({"eos_token_id": 2}, {"eos_token_id": 7})
+    assert line == (
+        "eos_token_id is 2 in the target and 7 in the draft, which llama.cpp does not compare: the draft may be right "
+        "less often, a measurement tells"
+    )
+    (line,) = warned(
+        comparison={"compatible": True, "notes": ["the pre-tokenizer is a in the target and b in the draft"]}
+    )
+    assert line.startswith("the pre-tokenizer is a in the target and b in the draft: the draft may be right less often")
+
+
+def test_a_target_with_a_pre_tokenizer_that_the_build_does_not_know(ask, world):
+    model = world.gguf()
+    model["tokenizer"]["pre"] = "tomorrow"
+    for llama, wrong in ((None, True), ({"build": 11434}, True), ({"build": 11435}, False)):
+        text = "\n".join(make_plan(ask([3000], model=model, llama=llama))["warnings"])
+        assert ("has the pre-tokenizer 'tomorrow', which llama.cpp b11434 does not know: llama-server" in text) is wrong

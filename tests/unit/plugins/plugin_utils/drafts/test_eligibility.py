@@ -251,6 +251,41 @@ def test_a_model_that_cannot_draft(judge, world, draft, text):
     assert text in verdict.message
 
 
+@pytest.mark.parametrize("kind", ["draft", "eagle3"])
+def test_a_pre_tokenizer_that_the_build_does_not_know(judge, files, kind):
+    """Exit 1 ("unknown pre-tokenizer type") with BPE only, the one type that has any."""
+
+    def verdict(pre, target="qwen2", other="BPE", **options):
+        given = {"pre": pre, "type": other}
+        return judge(files("llama", tokenizer={"pre": target, "type": other}), files(kind, tokenizer=given), **options)[
+            0
+        ]
+
+    found = verdict("tomorrow")
+    assert found.reason == "unsupported_build"
+    assert found.message.endswith(
+        ".gguf has the pre-tokenizer 'tomorrow', which llama.cpp b11434 does not know, and llama-server ends while it "
+        "loads it: use another draft"
+    )
+    assert verdict("tomorrow", llama={"build": 11434}).reason == "unsupported_build"
+    # a newer build may have learned it, and one that loads the target knows the target's
+    assert verdict("tomorrow", llama={"build": 11435}).enabled
+    assert verdict("tomorrow", target="tomorrow").enabled
+    for pre in ("llama-bpe", "default", "", None):
+        assert verdict(pre).enabled
+    assert verdict("tomorrow", other="SPM").enabled
+
+
+@pytest.mark.parametrize("kind", ["draft", "eagle3"])
+def test_a_vocabulary_that_llama_cpp_does_not_load(judge, files, kind):
+    """GGML_ASSERT(id_to_token.size() == token_to_id.size()), whatever it is to draft as."""
+    twice = files(kind, tokenizer={"fault": "has a text that occurs twice among its tokens"})
+    for comparison in (None, {"compatible": True}):
+        verdict = judge("llama", twice, comparison=comparison)[0]
+        assert verdict.reason == "unsupported_build"
+        assert "gguf has a text that occurs twice among its tokens, and llama-server ends" in verdict.message
+
+
 def test_a_hybrid_draft_for_a_hybrid_target(judge, files):
     """llama-server puts the states of both back."""
     assert judge("qwen35", files("qwen35", path="/models/small.gguf"), speculation_type="draft-simple")[0].enabled

@@ -7,7 +7,13 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.relay.pool.plugins.module_utils.gguf_info import describe
-from ansible_collections.relay.pool.plugins.plugin_utils.drafts.vocabulary import compatibility, same_tokens
+from ansible_collections.relay.pool.plugins.plugin_utils.drafts.vocabulary import (
+    compatibility,
+    fault,
+    lone_padding,
+    not_compared,
+    same_tokens,
+)
 
 
 def tokenizer(**fields):
@@ -45,10 +51,52 @@ def tokenizer(**fields):
     ],
 )
 def test_vocabulary_rule(fields, compatible, reason):
+    # padding of the target has to be such that no prompt reaches it, which is the next test's
+    fields = {**fields, "unreachable_from": fields.get("padding_from")}
     verdict = compatibility(tokenizer(), tokenizer(**fields))
     assert (verdict["compatible"], verdict["reason"]) == (compatible, reason)
     turned = compatibility(tokenizer(**fields), tokenizer())
     assert (turned["compatible"], turned["reason"]) == (compatible, reason)
+
+
+@pytest.mark.parametrize("unreachable_from", [None, 1001])
+@pytest.mark.parametrize("rule", [compatibility, same_tokens])
+def test_padding_of_the_target_that_a_prompt_reaches(rule, unreachable_from):
+    padded = tokenizer(n_tokens=1005, padding_from=1000, unreachable_from=unreachable_from)
+    assert rule(tokenizer(), padded)["compatible"]
+    found = rule(padded, tokenizer())
+    assert (found["compatible"], found["reason"]) == (False, "padding")
+    assert found["message"] == (
+        "the target has 1005 tokens and the draft 1000, and those of the target from 1000 on are padding that a text "
+        "in a prompt becomes: llama-server would abort at such a prompt"
+    )
+
+
+def test_a_vocabulary_that_llama_cpp_does_not_load():
+    twice = "has a text that occurs twice among its tokens"
+    assert fault(tokenizer(fault=twice)) == twice
+    assert fault(tokenizer()) is fault({}) is fault({"tokenizer": None}) is None
+    for side, pair in (("target", ({"fault": twice}, {})), ("draft", ({}, {"fault": twice}))):
+        found = compatibility(*(tokenizer(**fields) for fields in pair))
+        assert (found["reason"], found["message"].split(" has")[0]) == ("fault", f"the {side}")
+    # what llama.cpp compares comes first
+    assert compatibility(tokenizer(), tokenizer(fault=twice, digest="x"))["reason"] == "token"
+
+
+def test_what_only_the_target_has():
+    assert lone_padding(tokenizer(n_tokens=1005), tokenizer()) == (1000, 1004)
+    for pair in ((tokenizer(), tokenizer()), (tokenizer(), tokenizer(n_tokens=1005)), (tokenizer(), {})):
+        assert lone_padding(*pair) is None
+
+
+def test_what_is_not_compared_is_said_with_and_without_the_files():
+    mine, other = tokenizer(pre="qwen2"), tokenizer(pre="llama4", eos_token_id=7)
+    said = not_compared(mine, other)
+    assert said[0] == "eos_token_id is 2 in the target and 7 in the draft, which llama.cpp does not compare"
+    assert said[1].startswith("the pre-tokenizer is qwen2 in the target and llama4 in the draft")
+    assert not_compared(mine, mine) == not_compared(mine, {}) == not_compared({}, {}) == []
+    assert not_compared(mine, other, {"compatible": True, "notes": ["a note"]}) == ["a note"]
+    assert not_compared(mine, other, {"compatible": True}) == []
 
 
 @pytest.mark.parametrize("nothing", [None, {"type": None, "n_tokens": 1000}, {"type": "NONE", "n_tokens": 1000}])
@@ -78,6 +126,7 @@ def test_a_model_without_tokens(nothing):
     ],
 )
 def test_the_tokens_of_a_head(fields, compatible, reason):
+    fields = {**fields, "unreachable_from": fields.get("padding_from")}
     for pair in ((tokenizer(), tokenizer(**fields)), (tokenizer(**fields), tokenizer())):
         verdict = same_tokens(*pair)
         assert (verdict["compatible"], verdict["reason"]) == (compatible, reason)
@@ -137,6 +186,7 @@ def test_pairs_of_files(gguf_factory, change, reason):
 def test_a_family_padded_to_two_sizes():
     """Qwen2.5: 152064 rows in the large models, 151936 in the small ones, 151665 tokens in both."""
     sizes = {"add_bos_token": False, "bos_token_id": 151643, "eos_token_id": 151645, "padding_from": 151665}
+    sizes["unreachable_from"] = 151665
     large = tokenizer(**sizes, n_tokens=152064, digest="l", tail_digests=["s" * 16, *["x" * 16] * 127])
     small = tokenizer(**sizes, n_tokens=151936, digest="s" * 64)
     assert compatibility(large, small)["compatible"]

@@ -38,6 +38,15 @@ def value(plan, flag):
     return plan["server_args"][plan["server_args"].index(flag) + 1]
 
 
+def test_a_model_that_llama_cpp_does_not_load_gets_no_plan(ask, world):
+    model = world.gguf()
+    model["tokenizer"]["fault"] = "has a text that occurs twice among its tokens"
+    with pytest.raises(
+        PoolError, match=r"target\.gguf has a text that occurs twice .*: convert the model again, or use"
+    ):
+        make_plan(ask([3000], model=model))
+
+
 # -- replica ---------------------------------------------------------------------------------------------------
 
 
