@@ -335,7 +335,7 @@ def warnings_about(gguf: dict) -> list:
 
 def read(params: dict) -> dict:
     """The fact that the options ask for. Raises GgufError."""
-    path, url, compare_with, side = (params[name] for name in ("path", "url", "compare_with", "side"))
+    path, url, compare_with = (params[name] for name in ("path", "url", "compare_with"))
     if url is not None and not WEB_ADDRESS.match(url):
         raise GgufError(
             f"url is {shown(loginless(url))}: it must begin with http:// or https://, a file of the machine is a path."

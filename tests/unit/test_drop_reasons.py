@@ -202,7 +202,7 @@ def _options(case: Case, folder: Path) -> dict[str, Any]:
         given["draft_path"] = f"/models/{case.draft}.gguf"
         file = folder / f"{case.draft}.gguf"
         if file.exists():
-            draft = describe(str(file), compare_with=str(target), side="draft")
+            draft = describe(str(file), compare_with=str(target), compare_as="target")
             given.update(draft={**draft, "path": given["draft_path"]}, comparison=draft["comparison"])
     return given
 
