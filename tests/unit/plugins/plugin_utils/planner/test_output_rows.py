@@ -13,6 +13,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.planner.output_rows imp
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import make_plan
 from ansible_collections.relay.pool.plugins.plugin_utils.server.fit import exceeded
 from ansible_collections.relay.pool.plugins.plugin_utils.units import MIB
+
 from tests.builds import MAY, facts_of
 
 

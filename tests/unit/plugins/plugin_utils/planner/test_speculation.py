@@ -20,6 +20,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.server import dialect
 from ansible_collections.relay.pool.plugins.plugin_utils.views.changes import changes
 from ansible_collections.relay.pool.plugins.plugin_utils.views.html import plan_html
 from ansible_collections.relay.pool.plugins.plugin_utils.views.table import plan_table
+
 from tests.builds import TODAY, facts_of
 
 MIB = 1024 * 1024
