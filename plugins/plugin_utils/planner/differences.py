@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any, Collection, Iterator, Mapping, Sequence
 
 from ansible_collections.relay.pool.plugins.plugin_utils.units import mib
 
@@ -165,12 +165,30 @@ def _options(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[st
 
 
 def _dialect(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    if "spec_types" in before and set(before["spec_types"]) != set(after["spec_types"]):
+        # Another speculation is asked for, which is said elsewhere: only what both are about tells builds apart.
+        both = set(before["spec_types"]) & set(after["spec_types"])
+        before, after = _without_speculation(before, both), _without_speculation(after, both)
     if before == after:
         return
     changed = set(before["optional"]) ^ set(after["optional"])
-    changed |= set(before.get("draft_missing") or ()) ^ set(after.get("draft_missing") or ())
     changed |= {flag for flag, _name in set(before["spelling"].items()) ^ set(after["spelling"].items())}
-    changed |= {"--spec-type"} if before.get("spec_type") != after.get("spec_type") else set()
+    missing, missing_now = before.get("draft_missing") or {}, after.get("draft_missing") or {}
+    if isinstance(missing, Mapping):
+        for type in set(missing) & set(missing_now):
+            changed |= set(missing[type]) ^ set(missing_now[type])
+    changed |= {"--spec-type"} if before.get("spec_types") != after.get("spec_types") else set()
     # What else decides may be told apart one day, and then has no flag.
     which = f", which differs in {', '.join(sorted(changed))}" if changed else ""
     yield f"llama.cpp is another build{which}"
+
+
+def _without_speculation(decided: Mapping[str, Any], types: Collection[str]) -> dict[str, Any]:
+    """The decisions of a build, of speculation only what each of these types has of its own."""
+    common = {key: value for key, value in decided.items() if key not in ("p_min", "rpc_draft_crash")}
+    spelling = {flag: name for flag, name in decided["spelling"].items() if not flag.startswith("--spec-")}
+    own = {
+        key: {type: value for type, value in (decided.get(key) or {}).items() if type in types}
+        for key in ("spec_types", "draft_missing")
+    }
+    return {**common, "spelling": spelling, **own}

@@ -15,6 +15,8 @@ from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import make_plan
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.saved import MOST_SHOWN, read_plan, saved_plan
 
+from tests.unit.builds import MAY, TODAY, facts_of
+
 MIB = 1024 * 1024
 
 
@@ -275,3 +277,18 @@ def test_a_plan_that_lacks_a_part_is_said_to(pool, part, junk):
         del changed[part]
     with pytest.raises(PoolError, match=r"x (was edited or cut short|is JSON, but no plan)"):
         read_plan(json.dumps(changed), "x", "do y")
+
+
+def test_the_speculation_of_another_build_is_named_and_another_speculation_is_no_other_build(ask, world):
+    draft = world.gguf("/models/draft.gguf", n_layer=2, layer_mib=20)
+    llama = facts_of(TODAY, backends=["CPU", "CUDA", "RPC"])
+    options = {"draft": draft, "draft_path": "/models/draft.gguf", "llama": llama}
+    request = ask([1500], [1300], **options)
+    plan = json.loads(json.dumps(make_plan(request)))
+    assert plan["speculation"] == "draft-simple"
+    older = facts_of(MAY, backends=["CPU", "CUDA", "RPC"])
+    assert any("is another build, which differs in" in phrase for phrase in refusal(request, plan, llama=older))
+    types = {**llama, "spec_types": ["none", "draft"]}
+    assert refusal(request, plan, llama=types) == ["llama.cpp is another build, which differs in --spec-type"]
+    for changes in ({"draft_fallback": "ngram-mod"}, {"speculation_type": "ngram-mod"}, {"draft_max": 0}):
+        assert not any("another build" in phrase for phrase in refusal(request, plan, **changes))
