@@ -15,7 +15,7 @@ from ansible_collections.relay.pool.plugins.plugin_utils.errors import PoolError
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import make_plan
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.saved import MOST_SHOWN, read_plan, saved_plan
 
-from tests.unit.builds import MAY, TODAY, facts_of
+from tests.builds import MAY, TODAY, facts_of
 
 MIB = 1024 * 1024
 
