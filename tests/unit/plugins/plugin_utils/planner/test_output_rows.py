@@ -69,7 +69,7 @@ def test_a_server_that_bounds_no_rows_has_those_that_are_measured(ask, world, sl
     vocab = model_ledger(request.model, request.target_spec()).shape.n_vocab
     assert rows["target"] == {"Host": -256 * vocab * 4, "RPC0": 0, "RPC1": 0, "CUDA0": 0}
     asked = model_ledger(draft, dataclasses.replace(request.draft_spec(), n_outputs=256))
-    (served, _ram), (measured, _) = (
+    (served, _ram), (measured, _in_ram) = (
         whole_model(each, True, 99) for each in (model_ledger(draft, request.draft_spec()), asked)
     )
     assert rows["draft"] == {"Host": -slots * 256 * vocab * 4, "CUDA0": measured.compute - served.compute}
