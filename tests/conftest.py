@@ -8,16 +8,19 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 COLLECTIONS = Path(__file__).resolve().parent.parent / ".collections"
 sys.path.insert(0, str(COLLECTIONS))
 
-POOL = Path(__file__).resolve().parent / "pool"
+
+class SideBySide(LoadScopeScheduling):
+    """What runs beside each other: the tests of one file share what it sets up, and there is one pool."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "tests/pool" if nodeid.startswith("tests/pool/") else nodeid.split("::", 1)[0]
 
 
-def pytest_collection_modifyitems(items):
-    """Which tests must not run beside each other: those of one file share what it sets up, and there is one pool."""
-    for item in items:
-        together = "pool" if POOL in item.path.parents else item.path.as_posix()
-        item.add_marker(pytest.mark.xdist_group(together))
+def pytest_xdist_make_scheduler(config, log):
+    """For every value of --dist."""
+    return SideBySide(config, log)

@@ -18,9 +18,9 @@ SCENARIOS ?= default pool
 # Arguments for pytest, for example PYTEST_ARGS="-k gguf -x"
 PYTEST_ARGS ?=
 PYTEST := $(GATES_ENV) $(PYTHON) -m pytest -q
-# Two processes: one waits for the machines of the pool while the other computes. PYTEST_PROCESSES=0 has one.
+# Two processes: one waits for the machines of the pool, whose tests come first, while the other computes.
 PYTEST_PROCESSES ?= 2
-SIDE_BY_SIDE := -n $(PYTEST_PROCESSES) --dist loadgroup
+SIDE_BY_SIDE := -n $(PYTEST_PROCESSES) --no-loadscope-reorder
 COVERAGE := --cov=plugins --cov-branch --cov-report=term:skip-covered
 # What cannot run is a failure here, not a skipped test; RELAY_REQUIRE_BINARIES=0 says otherwise.
 RELAY_REQUIRE_BINARIES ?= 1
