@@ -229,7 +229,9 @@ def facts_in_texts(bin_dir: str, server: str) -> dict[str, Any]:
 def fit_params(bin_dir: str) -> str | None:
     """``llama-fit-params``, where it can print what it measures."""
     path = find(bin_dir, FIT_PARAMS_NAMES)
-    return path if path and texts(bin_dir, path, (FIT_PRINT,)) else None
+    found = (path and texts(bin_dir, path, (LLAMA, FIT_PRINT))) or set()
+    # Of a script that starts it nothing is known, and it is trusted.
+    return path if FIT_PRINT in found or LLAMA not in found else None
 
 
 def rpc_protocol(bin_dir: str) -> str | None:

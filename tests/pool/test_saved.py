@@ -53,7 +53,7 @@ def test_what_other_machines_would_bring(pool, tmp_path):
     played = pool.play("plan.yml", relay_what_if=more, relay_plan_output=str(output))
     assert (played.rc, played.changed) == (0, 0), played.text[-4000:]
     assert f"sharded, served by relay-demo-host -> replica on {WORKER3}" in played.text
-    assert "draft: on -> off (replica)" in played.text
+    assert "-> off (replica): the whole model fits" in " ".join(played.text.split())
 
     gone = {worker: {"state": "absent"} for worker in (WORKER1, WORKER2)}
     less = pool.play("plan.yml", relay_what_if=gone, relay_plan_output=str(output))

@@ -192,7 +192,14 @@ def test_it_may_be_in_a_library(tmp_path):
     assert (found["rpc_reuses_graphs"], found["bounds_output_rows"]) == (True, True)
 
 
-@pytest.mark.parametrize(("text", "there"), [("--fit-print", True), ("--fit", False)])
+@pytest.mark.parametrize(
+    ("text", "there"),
+    [
+        ("llama_model_loader --fit-print", True),
+        ("llama_model_loader --fit", False),
+        ("exec llama-fit-params.real", True),
+    ],
+)
 def test_a_program_that_cannot_print_what_it_measures_is_none(tmp_path, text, there):
     folder = build(tmp_path, "llama-fit-params", script=text)
     assert (llama_binary.fit_params(folder) is not None) == there
