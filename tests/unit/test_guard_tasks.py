@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import re
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.output_rows import output_rows
 from ansible_collections.relay.pool.plugins.plugin_utils.planner.placement import make_plan
 from ansible_collections.relay.pool.plugins.plugin_utils.request import Request
 
+from tests.playing import ROOT, played
 from tests.unit.plugins.plugin_utils.conftest import World
 
-ROOT = Path(__file__).resolve().parents[2]
 MIB = 1024 * 1024
 HERE = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "ansible_become": False}
 CHECK = {"ansible.builtin.include_role": {"name": "relay.pool.relay", "tasks_from": "check", "public": True}}
@@ -37,23 +34,7 @@ def play(tmp_path):
         playbook = [{"hosts": hosts, "gather_facts": False, "any_errors_fatal": True, "tasks": tasks}]
         (tmp_path / "playbook.yml").write_text(json.dumps(playbook))
         (tmp_path / "variables.json").write_text(json.dumps(variables))
-        settings = {
-            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".collections"),
-            "LC_ALL": "C.UTF-8",
-        }
-        command = [Path(sys.executable).with_name("ansible-playbook"), "-i", "inventory.json", "playbook.yml"]
-        done = subprocess.run(
-            [*command, "-e", "@variables.json", *options],
-            env={**os.environ, **settings},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=120,
-            check=False,
-            cwd=tmp_path,
-        )
-        return done.returncode == 0, " ".join(done.stdout.split())
+        return played("-i", "inventory.json", "playbook.yml", "-e", "@variables.json", *options, cwd=tmp_path)
 
     return run
 

@@ -20,7 +20,8 @@ from pathlib import Path
 import pytest
 from ansible_collections.relay.pool.plugins.plugin_utils.server.systemd import exec_start
 
-from tests.unit.test_prove_tasks import CHECK, HERE, PLAN, ROOT
+from tests.playing import ROOT, played
+from tests.unit.test_prove_tasks import CHECK, HERE, PLAN
 
 UNIT = "relay-llama.service"
 # Serves what says.json says of a server that speculates, or of one that does not.
@@ -173,23 +174,8 @@ class Machine:
         playbook = [{"hosts": "a", "gather_facts": False, "tasks": tasks}]
         (self.folder / "playbook.yml").write_text(json.dumps(playbook))
         (self.folder / "variables.json").write_text(json.dumps(variables))
-        settings = {
-            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".collections"),
-            "LC_ALL": "C.UTF-8",
-        }
-        program = Path(sys.executable).with_name("ansible-playbook")
-        done = subprocess.run(
-            [program, "-i", "inventory.json", "playbook.yml", "-e", "@variables.json"],
-            env={**os.environ, **settings},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=180,
-            check=False,
-            cwd=self.folder,
-        )
-        return done.returncode == 0, " ".join(done.stdout.split())
+        arguments = ("-i", "inventory.json", "playbook.yml", "-e", "@variables.json")
+        return played(*arguments, timeout=180, cwd=self.folder)
 
     def end(self) -> None:
         state = self.folder / "state.json"

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import http.server
 import json
-import os
 import re
-import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.playing import ROOT, ansible_playbook, played
+
 HERE = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "ansible_become": False}
 CHECK = {"ansible.builtin.include_role": {"name": "relay.pool.relay", "tasks_from": "check", "public": True}}
 MEMORY = {"weights_bytes": 1, "kv_bytes": 1, "total_bytes": 2}
@@ -80,25 +78,7 @@ def prove(tmp_path, server):
         ]
         (tmp_path / "playbook.yml").write_text(json.dumps(playbook))
         (tmp_path / "variables.json").write_text(json.dumps({"relay_host_port": server[0], **variables}))
-        settings = {
-            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".collections"),
-            "LC_ALL": "C.UTF-8",
-        }
-        done = subprocess.run(
-            [
-                Path(sys.executable).with_name("ansible-playbook"),
-                *("-i", "inventory.json", "playbook.yml", "-e", "@variables.json"),
-            ],
-            env={**os.environ, **settings},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=120,
-            check=False,
-            cwd=tmp_path,
-        )
-        return done.returncode == 0, " ".join(done.stdout.split())
+        return played("-i", "inventory.json", "playbook.yml", "-e", "@variables.json", cwd=tmp_path)
 
     return run
 
@@ -195,20 +175,7 @@ def test_a_server_with_other_arguments_for_a_while_runs_as_the_unit_says_the_nex
     tasks += [role("compare"), say, role("absent"), leave, role("absent")]
     playbook = tmp_path / "playbook.yml"
     playbook.write_text(json.dumps([{"hosts": "localhost", "gather_facts": False, "vars": variables, "tasks": tasks}]))
-    settings = {
-        "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-        "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".collections"),
-        "LC_ALL": "C.UTF-8",
-    }
-    done = subprocess.run(
-        [Path(sys.executable).with_name("ansible-playbook"), "-i", "localhost,", "-c", "local", playbook],
-        env={**os.environ, **settings, "ANSIBLE_PYTHON_INTERPRETER": sys.executable},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = ansible_playbook("-i", "localhost,", "-c", "local", playbook, ANSIBLE_PYTHON_INTERPRETER=sys.executable)
     assert done.returncode == 0, done.stdout
     assert re.findall(r"It starts: (\w+)\.", done.stdout) == ["True", "False", "True", "False"]
     assert not override.exists()

@@ -6,11 +6,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import sys
-from pathlib import Path
 
 import jinja2.nativetypes
 import pytest
@@ -18,7 +15,8 @@ import yaml
 from ansible_collections.relay.pool.plugins.module_utils.gpu import visible
 from ansible_collections.relay.pool.plugins.plugin_utils import ranges
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.playing import ROOT, played
+
 GATHER = [
     {
         "hosts": "relay_pool",
@@ -56,24 +54,8 @@ def play(tmp_path):
             written = tmp_path / "playbook.yml"
             written.write_text(json.dumps(playbook))
             playbook = written
-        settings = {
-            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".collections"),
-            "ANSIBLE_CACHE_PLUGIN": "jsonfile",
-            "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(tmp_path / "facts"),
-            "LC_ALL": "C.UTF-8",
-        }
-        done = subprocess.run(
-            [Path(sys.executable).with_name("ansible-playbook"), *options, "-i", inventory, playbook],
-            env={**os.environ, **settings},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=120,
-            check=False,
-            cwd=tmp_path,
-        )
-        return done.returncode == 0, " ".join(done.stdout.split())
+        facts = {"ANSIBLE_CACHE_PLUGIN": "jsonfile", "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(tmp_path / "facts")}
+        return played(*options, "-i", inventory, playbook, cwd=tmp_path, **facts)
 
     return run
 
